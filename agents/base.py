@@ -1,0 +1,185 @@
+"""Who acts, and the record of what it did.
+
+Token ids are the truth: a ``Segment`` holds exactly the ids the model read and sampled; nothing is ever decoded and
+encoded again. ``Policy.generate`` is called from many episode threads at once and batches them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+if TYPE_CHECKING:
+    from forkgym.envs.core import CodingEnv
+
+FinishReason = Literal["stop", "length", "cancelled"]
+Status = Literal["finished", "truncated", "cancelled", "failed"]
+
+
+class Message(dict[str, Any]):
+    """A chat message, ``{"role": ..., "content": ...}``."""
+
+
+@dataclass(frozen=True)
+class SamplingParams:
+    """How to sample. ``temperature`` 0 is greedy. ``seed`` makes one call repeatable, whatever else is in the batch.
+
+    Only temperature reshapes the distribution; log-probabilities are those of the tempered distribution.
+    """
+
+    max_tokens: int = 256
+    temperature: float = 1.0
+    seed: int | None = None
+    stop_ids: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Completion:
+    """Sampled ids with the log-probability of each (natural log), and the policy version that sampled them.
+
+    A sampled stop token is part of ``ids``. ``finish_reason`` is ``stop`` only if the model emitted a stop token.
+    """
+
+    ids: tuple[int, ...]
+    logprobs: tuple[float, ...]
+    finish_reason: FinishReason
+    version: int = 0
+
+    def __post_init__(self) -> None:
+        if len(self.ids) != len(self.logprobs):
+            raise ValueError(f"{len(self.ids)} ids but {len(self.logprobs)} logprobs")
+
+
+class Policy(Protocol):
+    """A language model that continues token ids. Safe to call from many threads."""
+
+    @property
+    def version(self) -> int:
+        """Counts weight updates; stamped on every completion."""
+        ...
+
+    def generate(self, prompts: Sequence[Sequence[int]], params: SamplingParams) -> list[Completion]:
+        """One completion per prompt. Raises ``ContextLengthError`` or ``PolicyError``."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class ChatFormat(Protocol):
+    """Text to ids for one model family, incrementally: what was sampled is never rendered again."""
+
+    name: str
+    stop_ids: tuple[int, ...]
+
+    def start(self, messages: Sequence[Mapping[str, Any]]) -> list[int]:
+        """Ids of the opening messages plus the header that asks for an assistant turn."""
+        ...
+
+    def extend(self, ids: Sequence[int], messages: Sequence[Mapping[str, Any]]) -> list[int]:
+        """``ids`` (ending in a sampled turn) closed if need be, then the new messages and the next header.
+
+        The result always starts with ``ids``, token for token.
+        """
+        ...
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of one sampled turn, without its stop token."""
+        ...
+
+
+@dataclass
+class Segment:
+    """One token stream. All lists have equal length.
+
+    ``sampled[i]`` is True where the model emitted the token; there ``logprobs[i]`` and ``version[i]`` are set, elsewhere
+    they are 0.0 and -1. ``turn[i]`` is the 0-based turn a token belongs to: an observation belongs to the turn it answers.
+    """
+
+    ids: list[int] = field(default_factory=list[int])
+    sampled: list[bool] = field(default_factory=list[bool])
+    logprobs: list[float] = field(default_factory=list[float])
+    version: list[int] = field(default_factory=list[int])
+    turn: list[int] = field(default_factory=list[int])
+
+    def append_prompt(self, ids: Sequence[int], turn: int) -> None:
+        """Add tokens the model did not emit."""
+        n = len(ids)
+        self.ids += ids
+        self.sampled += [False] * n
+        self.logprobs += [0.0] * n
+        self.version += [-1] * n
+        self.turn += [turn] * n
+
+    def append_completion(self, completion: Completion, turn: int) -> None:
+        """Add the tokens of one completion."""
+        n = len(completion.ids)
+        self.ids += completion.ids
+        self.sampled += [True] * n
+        self.logprobs += completion.logprobs
+        self.version += [completion.version] * n
+        self.turn += [turn] * n
+
+
+@dataclass
+class Step:
+    """One environment step as text, for people and viewers; training uses ``Segment``."""
+
+    turn: int
+    text: str
+    action: Mapping[str, Any]
+    observation: str
+    reward: float
+    seconds: float
+    policy_seconds: float = 0.0
+
+
+@dataclass
+class Episode:
+    """The record of one attempt.
+
+    ``status`` and ``reason`` are typed: ``finished`` (submitted or solved), ``truncated`` (turns, tokens, time,
+    context), ``cancelled``, ``failed`` (sandbox, engine, grader, harness). ``reward`` is ``None`` unless the episode
+    was scored; a failed or cancelled episode is never scored. ``group`` names the GRPO group it belongs to;
+    ``parent`` is (episode id, step) for an episode that began as a fork.
+    """
+
+    id: str
+    task: str
+    group: str
+    harness: str
+    seed: int
+    status: Status = "cancelled"
+    reason: str = ""
+    prompt: list[Mapping[str, Any]] = field(default_factory=list[Mapping[str, Any]])
+    steps: list[Step] = field(default_factory=list[Step])
+    segments: list[Segment] = field(default_factory=list[Segment])
+    verdict: Mapping[str, Any] | None = None
+    reward: float | None = None
+    parent: tuple[str, int] | None = None
+    metrics: dict[str, float] = field(default_factory=dict[str, float])
+
+    @property
+    def scored(self) -> bool:
+        """True if the reward may be trained on and averaged."""
+        return self.reward is not None
+
+
+class Agent(Protocol):
+    """Plays one episode in an environment that is not yet reset."""
+
+    name: str
+
+    def run(
+        self,
+        env: CodingEnv,
+        policy: Policy | None,
+        *,
+        task: str,
+        seed: int,
+        sampling: SamplingParams,
+        episode: str,
+        group: str,
+    ) -> Episode:
+        """Reset ``env`` to ``task`` and act until the end. Failures are recorded in the episode, not raised."""
+        ...

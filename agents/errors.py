@@ -1,0 +1,32 @@
+"""Errors of the agent room.
+
+    AgentError (RuntimeError)
+    ├── PolicyError        the model or its engine failed: infrastructure (`failed(engine)`)
+    ├── ContextLengthError the prompt no longer fits the window: ends the episode as truncated(context)
+    ├── HarnessError       an external harness crashed or hung: `failed(harness)`
+    └── FailureBudgetError too large a share of episodes failed: the run stops and says why
+"""
+
+from __future__ import annotations
+
+from forkgym.errors import ForkGymError
+
+
+class AgentError(ForkGymError, RuntimeError):
+    """Base of the room's errors."""
+
+
+class PolicyError(AgentError):
+    """The engine failed; the episode is not scored."""
+
+
+class ContextLengthError(PolicyError):
+    """The prompt plus at least one new token exceeds the model's window."""
+
+
+class HarnessError(AgentError):
+    """An external agent program failed."""
+
+
+class FailureBudgetError(AgentError):
+    """More episodes failed than the run allows."""

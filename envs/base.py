@@ -1,0 +1,49 @@
+"""Types that tools, rewards and the environment share. The environment itself is ``forkgym.envs.core.CodingEnv``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol, TypedDict
+
+from forkgym.sandboxes.base import Sandbox
+from forkgym.tasks.base import Task, Verdict
+
+FailureKind = Literal["sandbox", "engine", "grader", "harness"]
+TruncationReason = Literal["turns", "tokens", "time", "context"]
+RewardMode = Literal["final", "delta", "potential"]
+
+
+class ToolCall(TypedDict):
+    """An action: ``{"tool": "bash", "arguments": {"command": "ls"}}``."""
+
+    tool: str
+    arguments: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class ToolResult:
+    """What a tool gave back. ``submit`` ends the episode; ``error`` marks text that reports a wrong call."""
+
+    text: str
+    submit: bool = False
+    error: bool = False
+
+
+class Tool(Protocol):
+    """One tool. ``parameters`` is a JSON schema of an object, as in OpenAI function calling."""
+
+    name: str
+    description: str
+    parameters: Mapping[str, Any]
+
+    def run(self, box: Sandbox, task: Task, arguments: Mapping[str, Any]) -> ToolResult:
+        """Act. Wrong arguments are reported in the result; only ``SandboxError`` may escape."""
+        ...
+
+    def fork(self) -> Tool:
+        """A copy with its own state (undo history and the like) for a forked episode."""
+        ...
+
+
+RewardFunction = Callable[[Verdict], float]

@@ -1,0 +1,134 @@
+"""What is asked and how it is judged, as data.
+
+A ``Task`` is read from a folder: ``task.yaml``, ``files/`` (what the agent sees) and ``hidden/`` (tests, solution),
+which is never placed where an agent can read. A ``Verdict`` is the answer of a grader to a ``Submission``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+from forkgym.sandboxes.base import Limits
+
+Stage = Literal["resolved", "unresolved", "empty", "malformed", "timeout", "error"]
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What one episode may use; ``None`` is no limit. ``seconds`` counts wall time since reset."""
+
+    turns: int | None = 30
+    seconds: float | None = 600.0
+    tokens: int | None = None
+
+
+@dataclass(frozen=True)
+class Grading:
+    """How a submission is judged: a named ``runner``, the test ids that must each pass, and the runner's options."""
+
+    runner: str
+    tests: tuple[str, ...]
+    timeout: float = 60.0
+    options: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+
+@dataclass(frozen=True)
+class Task:
+    """One task. ``files``, ``hidden`` and ``oracle`` map paths relative to ``workdir`` to contents.
+
+    ``oracle`` holds the files of the reference solution; ``None`` deletes the path. ``proof`` is what
+    ``forkgym tasks verify`` wrote: oracle score, do-nothing score and flake rate.
+    """
+
+    id: str
+    family: str
+    instruction: str
+    split: str
+    files: Mapping[str, bytes]
+    hidden: Mapping[str, bytes]
+    oracle: Mapping[str, bytes | None]
+    grading: Grading
+    image: str = "host"
+    workdir: str = "/work"
+    setup: tuple[str, ...] = ()
+    tools: tuple[str, ...] = ("bash", "view", "edit", "submit")
+    limits: Limits = field(default_factory=Limits)
+    budget: Budget = field(default_factory=Budget)
+    network: Literal["none"] = "none"
+    params: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    license: str = ""
+    source: str = ""
+    proof: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 over all that decides what the agent sees and how it is judged; keys cached base snapshots."""
+        from forkgym.tasks.digest import task_digest
+
+        return task_digest(self)
+
+
+@dataclass(frozen=True)
+class FileChange:
+    """One changed path: new ``data`` and permission bits, or a link target, or (both ``None``) a deletion."""
+
+    data: bytes | None
+    mode: int = 0o644
+    link: str | None = None
+
+    @property
+    def deleted(self) -> bool:
+        return self.data is None and self.link is None
+
+
+@dataclass(frozen=True)
+class Submission:
+    """What the agent changed against the base, byte-exact. ``left_out`` maps ignored paths to the reason."""
+
+    changes: Mapping[str, FileChange]
+    left_out: Mapping[str, str] = field(default_factory=dict[str, str])
+
+    @property
+    def empty(self) -> bool:
+        return not self.changes
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One graded item, for example a hidden test. ``span`` is (file, first line, last line) where known."""
+
+    id: str
+    passed: bool
+    weight: float = 1.0
+    message: str = ""
+    span: tuple[str, int, int] | None = None
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """A grader's answer. ``score`` lies in [0, 1]; it is ``None`` exactly when ``error`` is set (infrastructure).
+
+    ``stage`` is the class of the outcome; ``components`` names partial scores; ``hacks`` lists detected attempts to
+    forge the grade, which put the score at 0; ``provenance`` says who graded what (task digest, runner, seconds).
+    """
+
+    score: float | None
+    resolved: bool
+    stage: Stage
+    components: Mapping[str, float] = field(default_factory=dict[str, float])
+    findings: tuple[Finding, ...] = ()
+    hacks: tuple[str, ...] = ()
+    error: str | None = None
+    provenance: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+    def __post_init__(self) -> None:
+        if (self.score is None) != (self.error is not None):
+            raise ValueError("a verdict has either a score or an error")
+        if self.score is not None and not 0.0 <= self.score <= 1.0:
+            raise ValueError(f"score {self.score!r} is outside [0, 1]")
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values, ready for JSON."""
+        return asdict(self)

@@ -1,0 +1,30 @@
+"""Errors of the task room.
+
+    TaskError
+    ├── TaskFormatError (ConfigError)   task.yaml is wrong: names the file, the key and the line
+    ├── TaskNotFoundError (KeyError)    no task has this id or matches this pattern
+    └── GradingError                    the grader itself failed: infrastructure, never a score
+"""
+
+from __future__ import annotations
+
+from forkgym.errors import ConfigError, ForkGymError
+
+
+class TaskError(ForkGymError):
+    """Base of the room's errors."""
+
+
+class TaskFormatError(TaskError, ConfigError):
+    """A task folder is malformed."""
+
+
+class TaskNotFoundError(TaskError, ConfigError, KeyError):
+    """Nothing has this id or matches this pattern."""
+
+    def __str__(self) -> str:
+        return str(self.args[0]) if self.args else ""
+
+
+class GradingError(TaskError, RuntimeError):
+    """The grader broke. The episode is unscored, not scored 0."""
