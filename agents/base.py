@@ -92,8 +92,9 @@ class ChatFormat(Protocol):
 class Segment:
     """One token stream. All lists have equal length.
 
-    ``sampled[i]`` is True where the model emitted the token; there ``logprobs[i]`` and ``version[i]`` are set, elsewhere
-    they are 0.0 and -1. ``turn[i]`` is the 0-based turn a token belongs to: an observation belongs to the turn it answers.
+    ``sampled[i]`` is True where the model emitted the token; there ``logprobs[i]`` and ``version[i]`` are set,
+    elsewhere they are 0.0 and -1. ``turn[i]`` is the 0-based turn a token belongs to: an observation belongs to the
+    turn it answers.
     """
 
     ids: list[int] = field(default_factory=list[int])

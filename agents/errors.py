@@ -1,10 +1,10 @@
 """Errors of the agent room.
 
-    AgentError (RuntimeError)
-    ├── PolicyError        the model or its engine failed: infrastructure (`failed(engine)`)
-    ├── ContextLengthError the prompt no longer fits the window: ends the episode as truncated(context)
-    ├── HarnessError       an external harness crashed or hung: `failed(harness)`
-    └── FailureBudgetError too large a share of episodes failed: the run stops and says why
+AgentError (RuntimeError)
+├── PolicyError        the model or its engine failed: infrastructure (`failed(engine)`)
+├── ContextLengthError the prompt no longer fits the window: ends the episode as truncated(context)
+├── HarnessError       an external harness crashed or hung: `failed(harness)`
+└── FailureBudgetError too large a share of episodes failed: the run stops and says why
 """
 
 from __future__ import annotations

@@ -247,4 +247,3 @@ class Backend(Protocol):
     def gc(self) -> Mapping[str, int]:
         """Remove what dead owners left behind; counts by kind."""
         ...
-

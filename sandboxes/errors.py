@@ -1,14 +1,14 @@
 """Errors of the sandbox room. All of them are infrastructure; a command's exit code is data and never raises.
 
-    SandboxError (RuntimeError)
-    ├── SandboxUnavailableError (OSError)    this machine cannot run the backend: says what is missing
-    ├── ImageError                           an image or layer is absent or broken
-    ├── SnapshotError                        a snapshot is unknown, damaged or still in use
-    ├── SandboxTimeoutError (TimeoutError)   the sandbox itself did not answer (not: a command ran too long)
-    ├── SandboxLimitError                    a limit cannot be honoured, or the machine has no space left
-    ├── SandboxDeadError                     the sandbox is closed, or its first process is gone
-    ├── ForkBusyError                        a process holds files open for writing and background="fail"
-    └── SandboxFileError (OSError)           a file operation failed; ``errno`` as the kernel gave it
+SandboxError (RuntimeError)
+├── SandboxUnavailableError (OSError)    this machine cannot run the backend: says what is missing
+├── ImageError                           an image or layer is absent or broken
+├── SnapshotError                        a snapshot is unknown, damaged or still in use
+├── SandboxTimeoutError (TimeoutError)   the sandbox itself did not answer (not: a command ran too long)
+├── SandboxLimitError                    a limit cannot be honoured, or the machine has no space left
+├── SandboxDeadError                     the sandbox is closed, or its first process is gone
+├── ForkBusyError                        a process holds files open for writing and background="fail"
+└── SandboxFileError (OSError)           a file operation failed; ``errno`` as the kernel gave it
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Errors of the task room.
 
-    TaskError
-    ├── TaskFormatError (ConfigError)   task.yaml is wrong: names the file, the key and the line
-    ├── TaskNotFoundError (KeyError)    no task has this id or matches this pattern
-    └── GradingError                    the grader itself failed: infrastructure, never a score
+TaskError
+├── TaskFormatError (ConfigError)   task.yaml is wrong: names the file, the key and the line
+├── TaskNotFoundError (KeyError)    no task has this id or matches this pattern
+└── GradingError                    the grader itself failed: infrastructure, never a score
 """
 
 from __future__ import annotations

@@ -1,0 +1,1 @@
+"""A Gymnasium of agentic coding environments whose sandboxes fork."""
