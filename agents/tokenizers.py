@@ -1,0 +1,149 @@
+"""Text to token ids and back.
+
+``encode`` never yields a special token, whatever the text says: text that spells ``<|im_end|>`` cannot end a turn.
+Special tokens are asked for by name and placed by a chat format.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from os import PathLike
+from typing import TYPE_CHECKING, Any, Protocol, cast
+
+from forkgym.errors import ConfigError, MissingExtraError
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+CHATML_SPECIALS = ("<|im_start|>", "<|im_end|>")
+
+
+class Tokenizer(Protocol):
+    """Safe to call from many threads."""
+
+    @property
+    def size(self) -> int:
+        """All ids lie in ``range(size)``."""
+        ...
+
+    def encode(self, text: str) -> list[int]:
+        """Ids of plain text; spelled-out special tokens are plain text too."""
+        ...
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of ids, special tokens spelled out; broken UTF-8 becomes U+FFFD."""
+        ...
+
+    def special(self, name: str) -> int:
+        """The id of a special token. Raises ``ConfigError`` if there is none of this name."""
+        ...
+
+
+class ByteTokenizer:
+    """Ids 0-255 are bytes, then one id per merge, then the special tokens. Needs no files: for tests and tiny models.
+
+    ``merges`` are pairs of byte strings, applied in order of rank as in byte-pair encoding.
+    """
+
+    def __init__(
+        self,
+        merges: Sequence[tuple[bytes, bytes]] = (),
+        specials: Sequence[str] = CHATML_SPECIALS,
+    ) -> None:
+        self._pieces = [bytes([i]) for i in range(256)] + [left + right for left, right in merges]
+        self._ranks: dict[tuple[int, int], int] = {}
+        for rank, (left, right) in enumerate(merges):
+            self._ranks[self._piece(left, 256 + rank), self._piece(right, 256 + rank)] = 256 + rank
+        self._specials = {name: len(self._pieces) + i for i, name in enumerate(specials)}
+        self._names = tuple(specials)
+
+    def _piece(self, data: bytes, below: int) -> int:
+        known = self._pieces[:below]
+        if data not in known:
+            raise ConfigError(f"merge of {data!r}: it must be a byte or an earlier merge")
+        return known.index(data)
+
+    @property
+    def size(self) -> int:
+        return len(self._pieces) + len(self._names)
+
+    def encode(self, text: str) -> list[int]:
+        ids = list(text.encode("utf-8"))
+        while True:
+            found = [rank for pair in itertools.pairwise(ids) if (rank := self._ranks.get(pair)) is not None]
+            if not found:
+                return ids
+            ids = self._merge(ids, min(found))
+
+    def _merge(self, ids: list[int], rank: int) -> list[int]:
+        out: list[int] = []
+        i = 0
+        while i < len(ids):
+            if i + 1 < len(ids) and self._ranks.get((ids[i], ids[i + 1])) == rank:
+                out.append(rank)
+                i += 2
+            else:
+                out.append(ids[i])
+                i += 1
+        return out
+
+    def decode(self, ids: Sequence[int]) -> str:
+        first = len(self._pieces)
+        data = b"".join(self._pieces[i] if i < first else self._names[i - first].encode() for i in ids)
+        return data.decode("utf-8", errors="replace")
+
+    def special(self, name: str) -> int:
+        if name not in self._specials:
+            raise ConfigError(f"the tokenizer has no special token {name!r}; it has {', '.join(self._names) or 'none'}")
+        return self._specials[name]
+
+
+class HFTokenizer:
+    """A fast tokenizer of ``transformers``, made thread-safe.
+
+    ``transformers`` switches the shared backend to and fro for ``split_special_tokens``, which is a race between
+    threads; this class keeps its own copy of the backend with the switch set once.
+    """
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
+        from tokenizers import Tokenizer as Backend
+
+        backend: Any = getattr(tokenizer, "backend_tokenizer", None)
+        if backend is None:
+            raise ConfigError(f"{type(tokenizer).__name__} is not a fast tokenizer; load it with use_fast=True")
+        self.hf = tokenizer
+        self._backend: Any = Backend.from_str(backend.to_str())
+        self._backend.no_truncation()
+        self._backend.no_padding()
+        self._backend.encode_special_tokens = True
+
+    @property
+    def size(self) -> int:
+        return int(self._backend.get_vocab_size(with_added_tokens=True))
+
+    def encode(self, text: str) -> list[int]:
+        return list(self._backend.encode(text, add_special_tokens=False).ids)
+
+    def decode(self, ids: Sequence[int]) -> str:
+        return str(self._backend.decode(list(ids), skip_special_tokens=False))
+
+    def special(self, name: str) -> int:
+        known = {token.content: id for id, token in self._backend.get_added_tokens_decoder().items()}
+        if name not in known:
+            raise ConfigError(f"the tokenizer has no special token {name!r}; it has {', '.join(known) or 'none'}")
+        return int(known[name])
+
+
+def load_tokenizer(directory: str | PathLike[str], gguf_file: str | None = None) -> HFTokenizer:
+    """The tokenizer in a local model directory, or inside a GGUF file of that directory; nothing is downloaded."""
+    try:
+        from transformers import AutoTokenizer
+    except ModuleNotFoundError as error:
+        raise MissingExtraError("loading a tokenizer needs transformers: pip install 'forkgym[train]'") from error
+    load = cast(Any, AutoTokenizer).from_pretrained
+    options = {} if gguf_file is None else {"gguf_file": gguf_file}
+    try:
+        return HFTokenizer(load(str(directory), local_files_only=True, **options))
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"no tokenizer in {str(directory)!r}: {error}") from error
