@@ -1,0 +1,141 @@
+"""Group estimators and token recursions against the fixtures F1, F2, F8 and checks 1-3, 6, 10 of algorithms.md."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+
+from forkgym.trainers.advantages import gae, group_advantage, has_signal, returns_to_go, whiten
+
+KINDS: dict[str, dict[str, Any]] = {
+    "grpo": {"baseline": "mean", "std": "sample"},
+    "population": {"baseline": "mean", "std": "population"},
+    "dr_grpo": {"baseline": "mean", "std": "none"},
+    "rloo": {"baseline": "loo", "std": "none"},
+    "loo": {"baseline": "loo", "std": "loo"},
+}
+
+
+def advantages(rewards: list[float], kind: str, eps: float = 1e-6, tolerance: float = 1e-4) -> list[float]:
+    reward = torch.tensor(rewards, dtype=torch.float64)
+    group = torch.zeros(len(rewards), dtype=torch.int64)
+    return group_advantage(reward, group, eps=eps, tolerance=tolerance, **KINDS[kind]).tolist()
+
+
+@pytest.mark.parametrize(
+    ("kind", "eps", "winner", "loser"),
+    [
+        ("grpo", 1e-6, 1.499997, -0.499999),
+        ("grpo", 1e-4, 1.4997, -0.4999),
+        ("population", 0.0, 1.732051, -0.577350),
+        ("dr_grpo", 0.0, 0.75, -0.25),
+        ("rloo", 0.0, 1.0, -1 / 3),
+        ("loo", 0.0, 1.0, -0.577350),
+    ],
+)
+def test_f1_one_success_in_four(kind: str, eps: float, winner: float, loser: float) -> None:
+    assert advantages([1, 0, 0, 0], kind, eps) == pytest.approx([winner, loser, loser, loser], abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected"), [("grpo", 0.866024), ("population", 0.999998), ("rloo", 2 / 3), ("dr_grpo", 0.5)]
+)
+def test_f2_two_successes_in_four(kind: str, expected: float) -> None:
+    assert advantages([1, 1, 0, 0], kind) == pytest.approx([expected, expected, -expected, -expected], abs=1e-6)
+
+
+@pytest.mark.parametrize("kind", list(KINDS))
+def test_f2_equal_rewards_and_single_members_give_zero(kind: str) -> None:
+    assert advantages([0.3, 0.3, 0.3], kind) == [0.0, 0.0, 0.0]
+    assert advantages([1.0], kind) == [0.0]
+
+
+def test_a_tiny_spread_is_no_signal_only_within_the_tolerance() -> None:
+    assert advantages([1.0, 1.00001], "grpo", tolerance=1e-4) == [0.0, 0.0]
+    assert advantages([1.0, 1.00001], "grpo", tolerance=0.0) == pytest.approx([-0.6195, 0.6195], abs=1e-4)
+    assert advantages([1 / 3, 0.334], "dr_grpo") == pytest.approx([-1 / 3000, 1 / 3000], abs=1e-9)
+
+
+def test_check_6_each_group_is_centred_alone_in_any_order() -> None:
+    groups = {0: [1.0, 2.0, 3.0, 4.0], 1: [5.0, 5.0, 5.0], 2: [0.0, 1.0, 2.0, 3.0]}
+    order = [0, 1, 0, 2, 1, 2, 2, 0, 1, 0, 2]
+    taken = dict.fromkeys(groups, 0)
+    rewards: list[float] = []
+    for label in order:
+        rewards.append(groups[label][taken[label]])
+        taken[label] += 1
+    values = group_advantage(
+        torch.tensor(rewards), torch.tensor(order), baseline="mean", std="none", eps=0.0, tolerance=1e-4
+    )
+    assert values[torch.tensor(order) == 1].tolist() == [0.0, 0.0, 0.0]
+    assert values[torch.tensor(order) == 0].tolist() == [-1.5, -0.5, 0.5, 1.5]
+    assert values[torch.tensor(order) == 2].tolist() == [-1.5, -0.5, 0.5, 1.5]
+
+
+def test_signal_is_told_per_group() -> None:
+    signal = has_signal(torch.tensor([1.0, 0.0, 1.0, 1.0, 0.5]), torch.tensor([0, 0, 1, 1, 2]), tolerance=1e-4)
+    assert signal.tolist() == [True, True, False, False, False]
+
+
+def test_a_member_without_a_finite_reward_is_refused() -> None:
+    with pytest.raises(ValueError, match="leave out members"):
+        advantages([1.0, math.nan], "grpo")
+
+
+def test_loo_deviation_needs_the_loo_baseline() -> None:
+    with pytest.raises(ValueError, match="baseline='loo'"):
+        group_advantage(torch.zeros(2), torch.zeros(2), baseline="mean", std="loo", eps=0.0, tolerance=0.0)
+
+
+def test_check_1_a_return_crosses_observations() -> None:
+    reward = torch.tensor([[0.0, 0, 0, 0, 0, 1]])
+    mask = torch.tensor([[True, True, False, False, True, True]])
+    assert returns_to_go(reward, mask, 1.0).tolist() == [[1, 1, 0, 0, 1, 1]]
+    assert returns_to_go(reward, mask, 0.5).tolist() == [[0.125, 0.25, 0, 0, 0.5, 1]]
+
+
+def test_check_2_a_reward_on_a_tool_token_counts_for_the_token_before() -> None:
+    reward = torch.tensor([[0.0, 0, 0, 1]])
+    mask = torch.tensor([[True, True, True, False]])
+    assert returns_to_go(reward, mask, 1.0).tolist() == [[1, 1, 1, 0]]
+    assert returns_to_go(reward, mask, 0.5).tolist() == [[0.25, 0.5, 1, 0]]
+    assert gae(reward, torch.zeros(1, 4), mask, gamma=1.0, lam=1.0).tolist() == [[1, 1, 1, 0]]
+
+
+@pytest.mark.parametrize("leak", [100.0, math.nan])
+def test_check_3_a_masked_value_is_never_read(leak: float) -> None:
+    value = torch.tensor([[0.0, 0.0, leak]])
+    mask = torch.tensor([[True, True, False]])
+    result = gae(torch.tensor([[0.0, 1.0, 0.0]]), value, mask, gamma=1.0, lam=0.95)
+    assert result[0].tolist() == pytest.approx([0.95, 1.0, 0.0])
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ([0.0] * 6, [0.857375, 0.9025, 0, 0, 0.95, 1]),
+        ([0.1, 0.2, 9, 9, 0.3, 0.4], [0.799675, 0.7365, 0, 0, 0.67, 0.6]),
+    ],
+)
+def test_f8_gae_skips_observations(value: list[float], expected: list[float]) -> None:
+    reward = torch.tensor([[0.0, 0, 0, 0, 0, 1]], dtype=torch.float64)
+    mask = torch.tensor([[True, True, False, False, True, True]])
+    result = gae(reward, torch.tensor([value], dtype=torch.float64), mask, gamma=1.0, lam=0.95)
+    assert result[0].tolist() == pytest.approx(expected, abs=1e-9)
+
+
+def test_check_10_statistics_ignore_masked_and_padded_entries() -> None:
+    expected = [-0.577350, -0.577350, 0, 0, 1.154701]
+    values = torch.tensor([[1.0, 1, 0, 0, 3]])
+    mask = torch.tensor([[True, True, False, False, True]])
+    assert whiten(values, mask)[0].tolist() == pytest.approx(expected, abs=1e-6)
+    garbage = torch.tensor([[math.nan, 1e9, -7.0, 5.0, math.inf]])
+    padded = whiten(torch.cat([values, garbage], 1), torch.cat([mask, torch.zeros_like(mask)], 1))
+    assert padded[0].tolist() == pytest.approx(expected + [0.0] * 5, abs=1e-6)
+
+
+def test_whitening_equal_values_gives_zero() -> None:
+    assert whiten(torch.full((1, 3), 0.1), torch.ones(1, 3, dtype=torch.bool)).tolist() == [[0.0, 0.0, 0.0]]

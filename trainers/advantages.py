@@ -1,0 +1,143 @@
+"""Advantage estimators as pure functions of rewards, groups and masks.
+
+Group estimators work on members (episodes), in float64, so that equal rewards give exactly zero. Token recursions
+(returns, GAE) step from one trainable token to the next: observation tokens carry no reward, no value and no discount.
+Conventions differ between libraries under one name, so each is an explicit argument.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+Baseline = Literal["mean", "loo"]
+StdKind = Literal["sample", "population", "none", "loo"]
+
+
+def group_advantage(
+    reward: Tensor, group: Tensor, *, baseline: Baseline, std: StdKind, eps: float, tolerance: float
+) -> Tensor:
+    """Advantage of each member against its own group: ``(r - baseline) / (std + eps)``.
+
+    ``reward`` [M], ``group`` int64 [M]; returns float64 [M]. Members are episodes that were scored; one that failed is
+    not among them. A group whose rewards lie within ``tolerance``, or with one member, gives exactly 0.
+
+    - ``baseline="mean"``: the group's mean (GRPO, arXiv 2402.03300); ``"loo"``: the mean of the others (RLOO, arXiv
+      2402.14740).
+    - ``std="sample"``: divisor n-1; ``"population"``: divisor n; ``"none"``: no division (Dr. GRPO, arXiv 2503.20783);
+      ``"loo"``: the sample deviation of the others (with ``baseline="loo"``), undivided where they agree.
+    """
+    if std == "loo" and baseline != "loo":
+        raise ValueError("std='loo' needs baseline='loo'")
+    if not torch.isfinite(reward).all():
+        raise ValueError("a group member has no finite reward; leave out members that were not scored")
+    rewards = reward.to(torch.float64)
+    result = torch.zeros_like(rewards)
+    for label in _labels(group):
+        members = group == label
+        result[members] = _within_group(rewards[members], baseline, std, eps, tolerance)
+    return result
+
+
+def has_signal(reward: Tensor, group: Tensor, tolerance: float) -> Tensor:
+    """Bool [M]: True where the rewards of the member's group differ by more than ``tolerance``."""
+    result = torch.zeros_like(group, dtype=torch.bool)
+    for label in _labels(group):
+        members = group == label
+        result[members] = _spread(reward[members]) > tolerance
+    return result
+
+
+def _labels(group: Tensor) -> list[int]:
+    labels: Any = group.unique().tolist()
+    return labels
+
+
+def _spread(values: Tensor) -> float:
+    return float(values.max() - values.min()) if values.numel() > 1 else 0.0
+
+
+def _within_group(rewards: Tensor, baseline: Baseline, std: StdKind, eps: float, tolerance: float) -> Tensor:
+    n = rewards.numel()
+    if _spread(rewards) <= tolerance:
+        return torch.zeros_like(rewards)
+    centred = rewards - rewards.mean()
+    if baseline == "loo":
+        centred = centred * (n / (n - 1))
+    if std == "none":
+        return centred
+    if std == "loo":
+        return centred / torch.stack([_std_of_others(rewards, i, eps, tolerance) for i in range(n)])
+    return centred / (rewards.std(correction=1 if std == "sample" else 0) + eps)
+
+
+def _std_of_others(rewards: Tensor, index: int, eps: float, tolerance: float) -> Tensor:
+    others = torch.cat([rewards[:index], rewards[index + 1 :]])
+    if _spread(others) <= tolerance:
+        return torch.ones_like(rewards[0])
+    return others.std(correction=1) + eps
+
+
+def returns_to_go(reward: Tensor, mask: Tensor, gamma: float) -> Tensor:
+    """Discounted sum of rewards from each trainable token on.
+
+    ``reward`` and ``mask`` [B, T]; returns [B, T], 0 where ``mask`` is False. A reward on a masked token counts for the
+    last trainable token before it; the discount counts trainable tokens only.
+    """
+    result = torch.zeros_like(reward)
+    running = torch.zeros_like(reward[:, 0])
+    pending = torch.zeros_like(running)
+    for t in reversed(range(reward.shape[1])):
+        here = pending + reward[:, t]
+        running = torch.where(mask[:, t], here + gamma * running, running)
+        pending = torch.where(mask[:, t], 0.0, here)
+        result[:, t] = torch.where(mask[:, t], running, 0.0)
+    return result
+
+
+def gae(
+    reward: Tensor,
+    value: Tensor,
+    mask: Tensor,
+    *,
+    gamma: float,
+    lam: float,
+    final_value: Tensor | None = None,
+    terminated: Tensor | None = None,
+) -> Tensor:
+    """Generalised advantage estimation (arXiv 1506.02438) over trainable tokens only.
+
+    ``reward``, ``value``, ``mask`` [B, T]; returns [B, T], 0 where ``mask`` is False. Values at masked positions are
+    never read, NaN included. ``final_value`` [B] is the value of the state after a cut-off; where ``terminated`` [B]
+    is True, or without it, the state after the end is worth 0.
+    """
+    after = torch.zeros_like(value[:, 0]) if final_value is None else final_value.to(value.dtype)
+    if terminated is not None:
+        after = torch.where(terminated, 0.0, after)
+    result = torch.zeros_like(value)
+    running = torch.zeros_like(after)
+    pending = torch.zeros_like(after)
+    for t in reversed(range(value.shape[1])):
+        trainable = mask[:, t]
+        here = pending + reward[:, t]
+        value_t = torch.where(trainable, value[:, t], 0.0)
+        delta = here + gamma * after - value_t
+        running = torch.where(trainable, delta + gamma * lam * running, running)
+        after = torch.where(trainable, value_t, after)
+        pending = torch.where(trainable, 0.0, here)
+        result[:, t] = torch.where(trainable, running, 0.0)
+    return result
+
+
+def whiten(values: Tensor, mask: Tensor) -> Tensor:
+    """``values`` with mean 0 and sample deviation 1 over the trainable tokens of the whole tensor; 0 elsewhere.
+
+    Needs all rows of the optimizer step at once. Fewer than two trainable tokens, or equal ones, give 0.
+    """
+    picked = values[mask].to(torch.float64)
+    result = torch.zeros_like(values)
+    if picked.numel() > 1 and _spread(picked) > 0:
+        result[mask] = ((picked - picked.mean()) / picked.std(correction=1)).to(values.dtype)
+    return result
