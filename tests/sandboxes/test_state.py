@@ -1,0 +1,234 @@
+import json
+import os
+import stat
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from forkgym.sandboxes import state
+from forkgym.sandboxes.errors import SandboxUnavailableError
+from forkgym.sandboxes.state import Lease, Owner
+
+
+def names(directory):
+    return sorted(path.name for path in directory.iterdir())
+
+
+def in_another_process(code, root):
+    """Start a python that runs ``code`` with ``root``, prints a line, and then waits; returns it after that line."""
+    program = "import sys\nfrom pathlib import Path\nfrom forkgym.sandboxes import state\n"
+    program += f"root = Path({str(root)!r})\n{code}\nprint('ready', flush=True)\nsys.stdin.read()"
+    process = subprocess.Popen(
+        [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    return process
+
+
+def finish(process):
+    process.stdin.close()
+    process.stdout.close()
+    process.wait()
+
+
+def test_the_state_directory_is_private_and_complete(root, shm):
+    assert root == shm / "state"
+    assert stat.S_IMODE(root.stat().st_mode) == 0o700
+    assert {"boxes", "layers", "snapshots", "trash"} <= set(names(root))
+    assert state.state_dir() == root
+
+
+def test_without_a_name_the_directory_belongs_to_this_user(monkeypatch):
+    monkeypatch.delenv("FORKGYM_STATE", raising=False)
+    path = state.state_dir()
+    assert path.stat().st_uid == os.geteuid()
+    assert stat.S_IMODE(path.stat().st_mode) == 0o700
+    assert state._file_system(path) not in ("overlay", "nfs")
+
+
+@pytest.mark.parametrize("kind", ["file", "link", "open to all", "relative", "below a file"])
+def test_an_unfit_directory_is_refused_with_what_to_do(kind, tmp_path, monkeypatch):
+    path = tmp_path / "there"
+    if kind == "file":
+        path.write_text("")
+    elif kind == "link":
+        (tmp_path / "real").mkdir()
+        path.symlink_to(tmp_path / "real")
+    elif kind == "open to all":
+        path.mkdir()
+        path.chmod(0o777)
+    elif kind == "relative":
+        path = Path("some/where")
+    else:
+        path.write_text("")
+        path = path / "deeper"
+    monkeypatch.setenv("FORKGYM_STATE", str(path))
+    with pytest.raises(SandboxUnavailableError, match="Set FORKGYM_STATE to a directory of yours on a local disk"):
+        state.state_dir()
+
+
+def test_a_lease_says_who_owns_the_box(root):
+    lease = Lease.take(root / "boxes", "b1", layers=["l1"])
+    record = json.loads((lease.path / "lease.json").read_text())
+    fields = Path("/proc/self/stat").read_text().rsplit(")", 1)[1].split()
+    assert record["pid"] == os.getpid()
+    assert record["start"] == int(fields[19])  # field 22, counted from 1, of which two lie before the ")"
+    assert record["boot"] == Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    assert record["host"] == os.uname().nodename
+    assert record["layers"] == ["l1"]
+    assert state.owner_alive(lease.path)
+    lease.release()
+    lease.release()
+    assert names(root / "boxes") == names(root / "trash") == []
+
+
+def test_a_box_cannot_be_taken_twice(root):
+    Lease.take(root / "boxes", "b1")
+    with pytest.raises(FileExistsError):
+        Lease.take(root / "boxes", "b1")
+
+
+def test_an_owner_is_told_from_a_later_process_with_its_id():
+    me = Owner.current()
+    assert me.alive()
+    assert not replace(me, start=me.start - 1).alive()
+    assert not replace(me, boot="another boot of this host").alive()
+    assert replace(me, boot="another", host="another machine").alive()
+    assert replace(me, pid=1 << 22, pid_namespace=1).alive()  # cannot be judged from here, so it is left alone
+    assert Owner.from_tag(me.tag()) == me
+    assert Owner.from_tag("box-1") is None
+
+
+def test_a_zombie_owns_nothing():
+    process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    owner = state._owner(process.pid)
+    assert owner.alive()
+    process.kill()
+    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+    assert not owner.alive()
+    process.communicate()
+    assert not owner.alive()
+
+
+def test_reap_removes_what_a_killed_process_left_and_nothing_else(root):
+    make = (
+        "for n in ('u', 'w/work'): (Lease.take(root / 'boxes', 'x' + n[0], ['lx']).path / 'g0' / n).mkdir(parents=True)"
+    )
+    dead = in_another_process(make, root)
+    live = in_another_process(make.replace("'x'", "'y'").replace("'lx'", "'ly'"), root)
+    Lease.take(root / "boxes", "mine", ["lm"])
+    for layer in ("lx", "ly", "lm", "ls", "l0"):
+        (root / "layers" / layer / "u").mkdir(parents=True)
+    state.write_json(root / "snapshots" / "s1.json", {"layers": ["ls"]})
+    os.chmod(root / "boxes" / "xw" / "g0" / "w" / "work", 0)
+    assert state.reap(root) == {"boxes": 0, "layers": 1, "trash": 0}
+    assert names(root / "layers") == ["lm", "ls", "lx", "ly"]
+    dead.kill()
+    finish(dead)
+    assert state.reap(root) == {"boxes": 2, "layers": 1, "trash": 0}
+    assert names(root / "boxes") == ["mine", "yu", "yw"]
+    assert names(root / "layers") == ["lm", "ls", "ly"]
+    assert names(root / "trash") == []
+    finish(live)
+
+
+def test_a_box_without_a_readable_lease_is_garbage(root):
+    (root / "boxes" / "empty").mkdir()
+    (root / "boxes" / "torn").mkdir()
+    (root / "boxes" / "torn" / "lease.json").write_text('{"pid": 1')
+    (root / "boxes" / "old").mkdir()
+    (root / "boxes" / "old" / "lease.json").write_text('{"pid": 1}')
+    assert state.reap(root)["boxes"] == 3
+
+
+def test_trash_is_removed_only_once_its_owner_is_gone(root):
+    (root / "layers" / "a").mkdir()
+    with_trash = in_another_process("state._to_trash(root, root / 'layers' / 'a')", root)
+    assert state.reap(root)["trash"] == 0
+    assert len(names(root / "trash")) == 1
+    with_trash.kill()
+    finish(with_trash)
+    assert state.reap(root)["trash"] == 1
+    assert names(root / "trash") == []
+
+
+def test_layers_live_until_their_last_user_is_gone(root):
+    for layer in ("a", "b"):
+        (root / "layers" / layer).mkdir()
+    parent = Lease.take(root / "boxes", "parent", ["a"])
+    child = Lease.take(root / "boxes", "child", ["a"])
+    parent.update(["a", "b"])
+    assert state.drop_layers(root, ["a", "b", "never there"]) == 0
+    parent.release()
+    assert state.drop_layers(root, ["a", "b"]) == 1
+    assert names(root / "layers") == ["a"]
+    state.write_json(root / "snapshots" / "s.json", {"layers": ["a"]})
+    child.release()
+    assert state.drop_layers(root, ["a"]) == 0
+    (root / "snapshots" / "s.json").unlink()
+    assert state.drop_layers(root, ["a"]) == 1
+    assert names(root / "layers") == []
+
+
+def test_nothing_is_removed_while_a_reference_is_being_added(root):
+    (root / "layers" / "a").mkdir()
+    code = "import sys; from pathlib import Path; from forkgym.sandboxes import state\nprint('go', flush=True)\n"
+    code += "print(state.reap(Path(sys.argv[1]))['layers'])"
+    with state.locked(root):
+        reaper = subprocess.Popen([sys.executable, "-c", code, str(root)], stdout=subprocess.PIPE, text=True)
+        assert reaper.stdout is not None
+        assert reaper.stdout.readline() == "go\n"
+        state.write_json(root / "snapshots" / "s.json", {"layers": ["a"]})
+    assert reaper.communicate()[0] == "0\n"
+    assert names(root / "layers") == ["a"]
+
+
+AWKWARD_TREE = r"""
+import os, sys
+from pathlib import Path
+from forkgym.sandboxes import state
+here = Path(sys.argv[1])
+outside, top = here / "outside", here / "top"
+outside.mkdir()
+(outside / "kept").write_text("kept")
+top.mkdir()
+(top / "link").symlink_to(outside)
+os.mkfifo(top / "fifo")
+(top / "line\nbreak").write_text("")
+(top / "-rf").mkdir()
+os.mkdir(os.fsencode(top) + b"/\xff\xfe")
+deep = os.open(top, os.O_RDONLY)
+for _ in range(1500):  # beyond PATH_MAX and the recursion limit
+    os.mkdir("d" * 20, dir_fd=deep)
+    below = os.open("d" * 20, os.O_RDONLY, dir_fd=deep)
+    os.close(deep)
+    deep = below
+os.mkdir("shut", dir_fd=deep)
+os.chmod("shut", 0, dir_fd=deep)
+(top / "locked" / "in").mkdir(parents=True)
+(top / "locked" / "in" / "file").write_text("")
+(top / "locked" / "in").chmod(0o500)
+(top / "locked").chmod(0)
+top.chmod(0o100)
+state.remove_tree(top)
+state.remove_tree(top)
+print(sorted(os.listdir(here)), os.listdir(outside))
+"""
+
+
+def test_remove_tree_takes_any_depth_and_any_mode_and_follows_no_link(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-c", AWKWARD_TREE, str(tmp_path)], capture_output=True, text=True, check=False
+    )
+    assert (done.stdout, done.stderr) == ("['outside'] ['kept']\n", "")
+
+
+def test_an_ordinary_user_can_remove_all_that_too(as_user, shm):
+    (shm / "home" / "work").mkdir()
+    (shm / "home" / "work").chmod(0o777)
+    done = as_user(AWKWARD_TREE, shm / "home" / "work")
+    assert (done.stdout, done.stderr) == ("['outside'] ['kept']\n", "")
