@@ -116,7 +116,8 @@ def test_a_zombie_owns_nothing():
 
 def test_reap_removes_what_a_killed_process_left_and_nothing_else(root):
     make = (
-        "for n in ('u', 'w/work'): (Lease.take(root / 'boxes', 'x' + n[0], ['lx']).path / 'g0' / n).mkdir(parents=True)"
+        "for n in ('u', 'w/work'): "
+        "(state.Lease.take(root / 'boxes', 'x' + n[0], ['lx']).path / 'g0' / n).mkdir(parents=True)"
     )
     dead = in_another_process(make, root)
     live = in_another_process(make.replace("'x'", "'y'").replace("'lx'", "'ly'"), root)
