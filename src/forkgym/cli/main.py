@@ -1,0 +1,196 @@
+"""``forkgym``: the command line. Each command's work stands in a module of its own, imported when it is called.
+
+Exit codes: 0 done, 1 failed (a task or a run did not hold, or the machine could not), 2 wrong input, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from forkgym import __version__
+
+app = typer.Typer(
+    name="forkgym",
+    add_completion=False,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+tasks_app = typer.Typer(help="List, show and verify tasks.", rich_markup_mode="rich")
+app.add_typer(tasks_app, name="tasks")
+
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document for machines.")]
+Pattern = Annotated[str, typer.Argument(help="A task id, a pattern such as 'swe/tiny/*', or a folder of tasks.")]
+Split = Annotated[str | None, typer.Option(help="Only this split, such as train or test.")]
+Sandbox = Annotated[str, typer.Option(help="The sandbox backend.")]
+AgentName = Annotated[
+    str, typer.Option(help="Who acts: oracle (knows the answer), nop (does nothing), bash (a model).")
+]
+Model = Annotated[str | None, typer.Option(help="The model of the bash agent: 'smollm2', a folder, or a checkpoint.")]
+Turns = Annotated[int | None, typer.Option(min=1, help="Turns per episode instead of the task's own budget.")]
+Tokens = Annotated[int, typer.Option(min=1, help="Most tokens the model may write in one turn.")]
+Temperature = Annotated[float, typer.Option(min=0.0, help="Sampling temperature; 0 always takes the likeliest token.")]
+Seed = Annotated[int, typer.Option(help="Makes tasks and sampling repeatable.")]
+
+
+def _call(module: str, function: str, *args: Any, **options: Any) -> None:
+    """Run a command's function; its return value, if any, is the exit code."""
+    code = getattr(importlib.import_module(f"forkgym.cli.{module}"), function)(*args, **options)
+    raise typer.Exit(code or 0)
+
+
+@app.callback(invoke_without_command=True)
+def root(
+    context: typer.Context,
+    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error. Works anywhere.")] = False,
+) -> None:
+    """A Gymnasium of agentic coding environments whose sandboxes fork."""
+    if version:
+        typer.echo(f"forkgym {__version__}")
+    elif context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+
+
+@app.command()
+def doctor(json: Json = False) -> None:
+    """Show what works on this machine, what is missing, and the command that mends it."""
+    _call("doctor", "doctor", as_json=json)
+
+
+@tasks_app.command("list")
+def tasks_list(pattern: Pattern = "*", split: Split = None, json: Json = False) -> None:
+    """List tasks."""
+    _call("tasks", "list_tasks", pattern, split=split, as_json=json)
+
+
+@tasks_app.command("show")
+def tasks_show(
+    task: Annotated[str, typer.Argument(help="A task id.")],
+    solution: Annotated[bool, typer.Option("--solution", help="Also show the reference solution.")] = False,
+    json: Json = False,
+) -> None:
+    """Show one task: what is asked, the files, how it is judged, and its proof."""
+    _call("tasks", "show_task", task, solution=solution, as_json=json)
+
+
+@tasks_app.command("verify")
+def tasks_verify(
+    pattern: Pattern = "*",
+    split: Split = None,
+    repeats: Annotated[int, typer.Option(min=1, help="How often each grade is repeated to find flaky tests.")] = 3,
+    write: Annotated[bool, typer.Option("--write", help="Store the proof in the task's folder.")] = False,
+    sandbox: Sandbox = "local",
+    json: Json = False,
+) -> None:
+    """Prove tasks: the reference solution scores 1, doing nothing scores 0, and repeats agree."""
+    _call("tasks", "verify_tasks", pattern, split=split, repeats=repeats, write=write, sandbox=sandbox, as_json=json)
+
+
+@app.command()
+def run(
+    task: Annotated[str, typer.Argument(help="A task id, or a pattern of which the seed picks one.")] = "swe/tiny/*",
+    agent: AgentName = "oracle",
+    model: Model = None,
+    sandbox: Sandbox = "local",
+    seed: Seed = 0,
+    turns: Turns = None,
+    max_tokens: Tokens = 256,
+    temperature: Temperature = 0.0,
+    json: Json = False,
+) -> None:
+    """Play one episode and watch it, turn by turn."""
+    _call("run", "run", task, agent=agent, model=model, sandbox=sandbox, seed=seed, turns=turns,
+          max_tokens=max_tokens, temperature=temperature, as_json=json)  # fmt: skip
+
+
+@app.command("eval")
+def evaluate(
+    tasks: Annotated[str, typer.Option(help="A pattern of task ids, or a folder of tasks.")] = "swe/tiny/*",
+    split: Split = None,
+    agent: AgentName = "oracle",
+    model: Model = None,
+    n: Annotated[int, typer.Option("-n", min=1, help="Episodes per task.")] = 1,
+    sandbox: Sandbox = "local",
+    seed: Seed = 0,
+    turns: Turns = None,
+    max_tokens: Tokens = 256,
+    temperature: Temperature = 0.0,
+    concurrency: Annotated[int, typer.Option(min=1, help="Episodes at once.")] = 8,
+    out: Annotated[Path, typer.Option(help="Folder of the records. The same folder again resumes.")] = Path(
+        "runs/eval"
+    ),
+    report: Annotated[Path | None, typer.Option(help="Also write an HTML report here.")] = None,
+    json: Json = False,
+) -> None:
+    """Measure an agent on a set of tasks. Stopped at any point, the same command goes on where it was."""
+    _call("evaluate", "evaluate", tasks, split=split, agent=agent, model=model, n=n, sandbox=sandbox, seed=seed,
+          turns=turns, max_tokens=max_tokens, temperature=temperature, concurrency=concurrency, out=out, report=report,
+          as_json=json)  # fmt: skip
+
+
+@app.command()
+def train(
+    recipe: Annotated[str, typer.Argument(help="A recipe file, or the name of a bundled one.")],
+    overrides: Annotated[list[str] | None, typer.Argument(help="key=value pairs that replace recipe entries.")] = None,
+    json: Json = False,
+) -> None:
+    """Train by a recipe. The resolved recipe is printed first; a stopped run goes on from its checkpoint."""
+    _call("train", "train", recipe, overrides or [], as_json=json)
+
+
+@app.command()
+def gc(json: Json = False) -> None:
+    """Remove what dead runs left behind: sandboxes, layers, control groups."""
+    _call("gc", "collect_garbage", as_json=json)
+
+
+@app.command()
+def demo(
+    out: Annotated[Path, typer.Option(help="Folder of the demo's records and its report.")] = Path("runs/demo"),
+    seed: Seed = 0,
+) -> None:
+    """Train a small language model in forking sandboxes, live, and write an HTML report."""
+    _call("demo", "demo", out=out, seed=seed)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; errors become two lines and an exit code, never a traceback (but with --debug)."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    debug = "--debug" in given
+    words = [word for word in given if word != "--debug"]
+    signal.signal(signal.SIGTERM, _interrupt)  # a polite kill cleans up as Ctrl-C does
+    try:
+        code = app(words, prog_name="forkgym", standalone_mode=False)
+    except typer.TyperException as error:
+        typer.echo(f"error: {error.format_message()}", err=True)
+        typer.echo("       `forkgym --help` lists the commands, `forkgym COMMAND --help` their options.", err=True)
+        return 2
+    except (KeyboardInterrupt, typer.Abort):
+        code = 130
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # the reader is gone: let the last flush go nowhere
+        return 1
+    except Exception as error:
+        from forkgym.cli.output import report_error
+
+        return report_error(error, debug=debug, as_json="--json" in words)
+    if code == 130:
+        typer.echo("Interrupted. What was finished is kept.", err=True)
+    return code if isinstance(code, int) else 0
+
+
+def _interrupt(signum: int, frame: object) -> None:
+    raise KeyboardInterrupt
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,71 @@
+"""How commands speak: people read the terminal, machines read one JSON document on standard output."""
+
+from __future__ import annotations
+
+import json
+import sys
+import traceback
+from typing import Any
+
+from rich.console import Console
+from rich.text import Text
+
+from forkgym.agents.errors import AgentError, FailureBudgetError, PolicyError
+from forkgym.errors import ConfigError, ForkGymError, MissingExtraError
+from forkgym.sandboxes.errors import SandboxError, SandboxLimitError, SandboxUnavailableError
+from forkgym.tasks.errors import TaskFormatError, TaskNotFoundError
+
+# Results go to standard output, progress and errors to standard error, so that a pipe sees results only.
+out = Console(highlight=False)
+err = Console(stderr=True, highlight=False)
+
+# The first class that fits says what to do next; the message itself says what happened.
+ADVICE: tuple[tuple[type[BaseException], str], ...] = (
+    (MissingExtraError, "Install it with the command above, then run this again; `forkgym doctor` lists all extras."),
+    (TaskNotFoundError, "`forkgym tasks list` shows every task; a pattern such as 'swe/tiny/*' selects several."),
+    (TaskFormatError, "Correct that file, then `forkgym tasks verify` checks the task."),
+    (ConfigError, "Nothing was started. Correct it and run again; --help lists what the command takes."),
+    (SandboxUnavailableError, "`forkgym doctor` shows what is missing and the command that mends it."),
+    (SandboxLimitError, "Free some room (`forkgym gc` removes what dead runs left) or ask for less, then run again."),
+    (SandboxError, "Run it again; if it comes back, `forkgym doctor` shows what this machine lacks."),
+    (FailureBudgetError, "What was finished is kept. Mend the cause named above and run the same command again."),
+    (PolicyError, "The model failed, not the task. Check the model's name or free some memory, then run again."),
+    (AgentError, "Run it again with --debug to see where it came from."),
+    (ForkGymError, "Run it again with --debug to see where it came from."),
+    (MemoryError, "Use a smaller --concurrency or model, or free some memory."),
+    (OSError, "Check the path, its permissions and the free space."),
+)
+BUG = "This is a mistake in ForkGym. Run it again with --debug and report what it prints."
+
+
+def print_json(value: Any) -> None:
+    """One JSON document on standard output."""
+    sys.stdout.write(json.dumps(value, indent=2, allow_nan=False, default=str) + "\n")
+
+
+def report_error(error: BaseException, *, debug: bool, as_json: bool) -> int:
+    """Say in two lines what happened and what to do; returns the exit code (2 wrong input, 1 anything else)."""
+    if debug:
+        traceback.print_exception(error)
+    known = isinstance(error, (ForkGymError, OSError, MemoryError))
+    what = str(error) or type(error).__name__
+    what = " ".join(what.split()) if known else f"{type(error).__name__}: {what}"
+    advice = next((text for kind, text in ADVICE if isinstance(error, kind)), BUG)
+    code = 2 if isinstance(error, ConfigError) else 1
+    if as_json:
+        print_json({"error": {"type": type(error).__name__, "message": what, "advice": advice, "exit_code": code}})
+    err.print(Text.assemble(("error: ", "bold red"), what), soft_wrap=True)
+    err.print(Text(f"       {advice}", "dim"), soft_wrap=True)
+    return code
+
+
+def clock(seconds: float) -> str:
+    """A duration as ``m:ss``, with hours where there are any."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+def percent(part: float | None) -> str:
+    """A share as text; ``–`` where there is none."""
+    return "–" if part is None else f"{part:.0%}"
