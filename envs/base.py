@@ -22,6 +22,13 @@ class ToolCall(TypedDict):
 
 
 @dataclass(frozen=True)
+class Malformed:
+    """Model output that is no tool call. As an action it is answered with ``message`` and counts as a turn."""
+
+    message: str
+
+
+@dataclass(frozen=True)
 class ToolResult:
     """What a tool gave back. ``submit`` ends the episode; ``error`` marks text that reports a wrong call."""
 
@@ -37,8 +44,12 @@ class Tool(Protocol):
     description: str
     parameters: Mapping[str, Any]
 
-    def run(self, box: Sandbox, task: Task, arguments: Mapping[str, Any]) -> ToolResult:
-        """Act. Wrong arguments are reported in the result; only ``SandboxError`` may escape."""
+    def run(self, box: Sandbox, task: Task, arguments: Mapping[str, Any], *, limit: float) -> ToolResult:
+        """Act within ``limit`` seconds, which is what is left of the episode.
+
+        ``arguments`` are valid under ``parameters``. What they get wrong beyond that is reported in the result; only
+        ``SandboxError`` may escape.
+        """
         ...
 
     def fork(self) -> Tool:

@@ -1,1 +1,21 @@
-"""A Gymnasium of agentic coding environments whose sandboxes fork."""
+"""ForkGym: Gymnasium environments for coding agents, in sandboxes that fork.
+
+Importing this package registers the environment ids with Gymnasium, as strings, and does nothing else.
+"""
+
+from gymnasium.envs.registration import register, registry
+
+__version__ = "0.1.0"
+
+ENV_IDS = {"forkgym/SWE-v0": {"family": "swe"}}
+
+for _id, _options in ENV_IDS.items():
+    if _id not in registry:
+        register(
+            _id,
+            entry_point="forkgym.envs.core:CodingEnv",
+            vector_entry_point="forkgym.envs.vector:make_thread_vector",
+            kwargs=dict(_options),
+        )
+
+__all__ = ["ENV_IDS", "__version__"]

@@ -1,0 +1,79 @@
+"""The state of one episode: everything about it that does not live in the sandbox."""
+
+from __future__ import annotations
+
+import copy
+import time
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from forkgym.envs.base import Tool, TruncationReason
+from forkgym.tasks.base import Budget, Task, Verdict
+
+Status = Literal["finished", "truncated", "failed"]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How an episode ended. ``reason`` is the limit or the failed part; ``reward`` is ``None`` unless it was scored."""
+
+    status: Status
+    reason: str = ""
+    detail: str = ""
+    verdict: Verdict | None = None
+    reward: float | None = None
+
+    @property
+    def scored(self) -> bool:
+        """True if the reward may be trained on and averaged."""
+        return self.reward is not None
+
+
+@dataclass
+class EpisodeState:
+    """One episode. ``seconds`` keeps counting from where a fork or a snapshot was taken."""
+
+    task: Task
+    seed: int
+    episode: int
+    budget: Budget
+    tools: dict[str, Tool]
+    turn: int = 0
+    tokens: int = 0
+    spent: float = 0.0
+    started: float = field(default_factory=time.monotonic)
+    baseline: float = 0.0
+    transcript: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
+    lineage: tuple[tuple[str, int], ...] = ()
+    outcome: Outcome | None = None
+
+    @property
+    def seconds(self) -> float:
+        """Wall time used so far."""
+        return self.spent + time.monotonic() - self.started
+
+    @property
+    def seconds_left(self) -> float:
+        """What is left of the time budget; infinite without one."""
+        return float("inf") if self.budget.seconds is None else max(0.0, self.budget.seconds - self.seconds)
+
+    def exhausted(self) -> TruncationReason | None:
+        """The first limit that is used up."""
+        budget = self.budget
+        if budget.turns is not None and self.turn >= budget.turns:
+            return "turns"
+        if budget.tokens is not None and self.tokens > budget.tokens:
+            return "tokens"
+        if budget.seconds is not None and self.seconds >= budget.seconds:
+            return "time"
+        return None
+
+    def copy(self) -> EpisodeState:
+        """An independent copy whose clock starts now, with the time used so far already spent."""
+        return replace(
+            self,
+            tools={name: tool.fork() for name, tool in self.tools.items()},
+            spent=self.seconds,
+            started=time.monotonic(),
+            transcript=copy.copy(self.transcript),
+        )

@@ -1,0 +1,42 @@
+"""From a verdict to a number: named reward functions, or any ``module:function`` of that signature."""
+
+from __future__ import annotations
+
+import math
+
+from forkgym.envs.base import RewardFunction
+from forkgym.registry import resolve
+from forkgym.tasks.base import Verdict
+from forkgym.tasks.errors import GradingError
+
+REWARDS = {
+    "resolved": "forkgym.envs.rewards:resolved",
+    "score": "forkgym.envs.rewards:score",
+}
+
+
+def resolved(verdict: Verdict) -> float:
+    """1.0 if the task is solved, else 0.0."""
+    return float(verdict.resolved)
+
+
+def score(verdict: Verdict) -> float:
+    """The verdict's score in [0, 1]: for hidden tests, the weighted share that passes."""
+    if verdict.score is None:
+        raise GradingError(f"an unscored verdict has no reward: {verdict.error}")
+    return verdict.score
+
+
+def build(reward: str | RewardFunction) -> RewardFunction:
+    """The function of this name, or the function itself."""
+    return resolve("reward", reward, REWARDS) if isinstance(reward, str) else reward
+
+
+def apply(function: RewardFunction, verdict: Verdict) -> float:
+    """The finite reward of a scored verdict. Raises ``GradingError`` for an unscored one or for NaN and infinity."""
+    if verdict.score is None:
+        raise GradingError(f"the grader gave no score: {verdict.error}")
+    value = float(function(verdict))
+    if not math.isfinite(value):
+        raise GradingError(f"the reward function returned {value}, which is not finite")
+    return value

@@ -1,0 +1,36 @@
+"""Verdicts to rewards."""
+
+import math
+
+import pytest
+
+from forkgym.envs import rewards
+from forkgym.errors import ConfigError
+from forkgym.tasks.base import Verdict
+from forkgym.tasks.errors import GradingError
+
+HALF = Verdict(score=0.5, resolved=False, stage="unresolved")
+FULL = Verdict(score=1.0, resolved=True, stage="resolved")
+BROKEN = Verdict(score=None, resolved=False, stage="error", error="no report")
+
+
+def test_named_rewards():
+    assert [rewards.apply(rewards.build("resolved"), v) for v in (HALF, FULL)] == [0.0, 1.0]
+    assert [rewards.apply(rewards.build("score"), v) for v in (HALF, FULL)] == [0.5, 1.0]
+    assert rewards.apply(rewards.build("forkgym.envs.rewards:score"), HALF) == 0.5
+    assert rewards.apply(lambda verdict: -1, FULL) == -1.0
+    with pytest.raises(ConfigError, match="did you mean 'resolved'"):
+        rewards.build("resolve")
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_a_reward_is_finite(value):
+    with pytest.raises(GradingError, match="not finite"):
+        rewards.apply(lambda verdict: value, FULL)
+
+
+def test_an_unscored_verdict_has_no_reward():
+    with pytest.raises(GradingError, match="no report"):
+        rewards.apply(rewards.build("resolved"), BROKEN)
+    with pytest.raises(GradingError, match="no report"):
+        rewards.score(BROKEN)
