@@ -1,0 +1,23 @@
+"""Tasks: what is asked and how it is graded, as data.
+
+from forkgym import tasks
+training = tasks.load("swe/tiny/*", split="train")
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from forkgym.tasks.loader import load
+    from forkgym.tasks.taskset import TaskSet
+
+__all__ = ["TaskSet", "load"]
+
+# Found on first use: the loader brings pydantic and yaml, which the contracts beside it do without.
+_HOMES = {"load": "forkgym.tasks.loader", "TaskSet": "forkgym.tasks.taskset"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from typing import Any, Literal
 
 from forkgym.sandboxes.base import Limits
+from forkgym.tasks.digest import task_digest
 
 Stage = Literal["resolved", "unresolved", "empty", "malformed", "timeout", "error"]
 
@@ -62,11 +64,9 @@ class Task:
     source: str = ""
     proof: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
-    @property
+    @cached_property
     def digest(self) -> str:
         """SHA-256 over all that decides what the agent sees and how it is judged; keys cached base snapshots."""
-        from forkgym.tasks.digest import task_digest
-
         return task_digest(self)
 
 
