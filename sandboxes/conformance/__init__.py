@@ -1,0 +1,60 @@
+"""The contract of ``forkgym.sandboxes.base`` as cases that any backend can be run through.
+
+``check(backend)`` prints a line per case and returns what passed. Each case states the values it expects; they follow
+from the contract, not from a backend.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from forkgym.errors import ConfigError
+from forkgym.registry import unknown
+from forkgym.sandboxes.base import Backend
+from forkgym.sandboxes.conformance import commands, files, forks, shells, walls
+from forkgym.sandboxes.conformance.expect import Case, Mismatch
+
+CASES: tuple[Case, ...] = (*commands.CASES, *shells.CASES, *files.CASES, *forks.CASES, *walls.CASES)
+
+
+@dataclass(frozen=True)
+class Report:
+    """Names of the cases that passed, and what went wrong in each other one."""
+
+    passed: tuple[str, ...]
+    failed: Mapping[str, str]
+
+    @property
+    def ok(self) -> bool:
+        """True if no case failed."""
+        return not self.failed
+
+
+def check(backend: Backend, names: Sequence[str] = (), echo: Callable[[str], object] | None = None) -> Report:
+    """Run the named cases (default: all) and report each in a line. Raises ``ConfigError`` for an unknown name."""
+    known = {case.name: case for case in CASES}
+    for name in names:
+        if name not in known:
+            raise ConfigError(unknown("conformance case", name, known))
+    passed: list[str] = []
+    failed: dict[str, str] = {}
+    for case in [known[name] for name in names] or CASES:
+        start = time.monotonic()
+        try:
+            case.run(backend)
+        except Exception as error:  # whatever a backend does wrong is the finding
+            failed[case.name] = str(error) if isinstance(error, Mismatch) else f"{type(error).__name__}: {error}"
+            line = f"FAIL  {case.name}: {failed[case.name]}"
+        else:
+            passed.append(case.name)
+            line = f"ok    {case.name} ({time.monotonic() - start:.2f} s)"
+        (echo or _print)(line)
+    return Report(tuple(passed), failed)
+
+
+def _print(line: str) -> None:
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
