@@ -7,13 +7,12 @@ Conventions differ between libraries under one name, so each is an explicit argu
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import cast
 
 import torch
 from torch import Tensor
 
-Baseline = Literal["mean", "loo"]
-StdKind = Literal["sample", "population", "none", "loo"]
+from forkgym.trainers.kinds import Baseline, StdKind
 
 
 def group_advantage(
@@ -51,8 +50,7 @@ def has_signal(reward: Tensor, group: Tensor, tolerance: float) -> Tensor:
 
 
 def _labels(group: Tensor) -> list[int]:
-    labels: Any = group.unique().tolist()
-    return labels
+    return cast("list[int]", group.unique().tolist())
 
 
 def _spread(values: Tensor) -> float:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any, Literal
+from typing import cast
 
 import torch
 from torch import Tensor
@@ -17,8 +17,7 @@ from torch import Tensor
 from forkgym.agents.base import Episode, Segment
 from forkgym.trainers.base import Batch
 from forkgym.trainers.errors import NonFiniteError, TrainerError
-
-TruncatedRule = Literal["score", "drop"]
+from forkgym.trainers.kinds import TruncatedRule
 
 
 @dataclass
@@ -153,7 +152,7 @@ def micro_batches(lengths: Tensor, max_tokens: int) -> list[list[int]]:
 
     Rows of similar length go together. Which rows share a micro-batch changes speed and memory, never the loss.
     """
-    order: Any = torch.argsort(lengths, descending=True, stable=True).tolist()
+    order = cast("list[int]", torch.argsort(lengths, descending=True, stable=True).tolist())
     result: list[list[int]] = []
     width = 0
     for row in order:

@@ -1,12 +1,13 @@
 """Log-probabilities of sampled tokens without ever holding logits for a whole batch.
 
 The head runs on the hidden states of trainable positions only, a chunk at a time, and is computed again in the
-backward pass. Peak memory is chunk x vocabulary instead of batch x time x vocabulary.
+backward pass, in float32 whatever the trunk computes in. Peak memory is chunk x vocabulary instead of batch x time x
+vocabulary.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
@@ -34,7 +35,7 @@ def token_logprobs(
     rows, columns = mask.nonzero(as_tuple=True)
     picked, targets = hidden[rows, columns - 1], ids[rows, columns]
     head = model.get_output_embeddings()
-    recompute: Any = torch.utils.checkpoint.checkpoint
+    recompute = cast("Any", torch.utils.checkpoint.checkpoint)
     parts: list[tuple[Tensor, Tensor]] = []
     for start in range(0, targets.numel(), chunk):
         arguments = (picked[start : start + chunk], targets[start : start + chunk], head, temperature)
@@ -46,7 +47,9 @@ def token_logprobs(
 
 
 def _head_chunk(hidden: Tensor, targets: Tensor, head: Any, temperature: float) -> tuple[Tensor, Tensor]:
-    scores = F.log_softmax(head(hidden).float() / temperature, dim=-1)
+    with torch.autocast(hidden.device.type, enabled=False):
+        logits = F.linear(hidden.float(), head.weight.float(), head.bias)
+    scores = F.log_softmax(logits / temperature, dim=-1)
     with torch.no_grad():
         entropy = -(scores.exp() * scores).sum(-1)
     return scores.gather(1, targets[:, None])[:, 0], entropy

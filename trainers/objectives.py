@@ -7,17 +7,11 @@ is a plain weighted sum, and micro-batches of any size add up to the same loss a
 
 from __future__ import annotations
 
-from typing import Literal
-
 import torch
 from torch import Tensor
 
 from forkgym.trainers.errors import NonFiniteError
-
-Aggregation = Literal["token_mean", "seq_mean_token_mean", "seq_mean_token_sum_norm"]
-KlKind = Literal["k1", "k2", "k3"]
-CorrectionKind = Literal["tis", "icepop"]
-CorrectionLevel = Literal["token", "sequence", "geometric"]
+from forkgym.trainers.kinds import Aggregation, CorrectionKind, CorrectionLevel, KlKind
 
 MAX_LOG_RATIO = 20.0
 """Log-ratios are cut here before ``exp``; beyond it a float32 product could overflow and poison the gradient."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from forkgym.trainers.advantages import Baseline, StdKind, group_advantage, has_signal
+from forkgym.trainers.advantages import group_advantage, has_signal
+from forkgym.trainers.kinds import Baseline, StdKind
 
 CASES: list[tuple[Baseline, StdKind]] = [
     ("mean", "sample"),

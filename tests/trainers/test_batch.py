@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forkgym.agents.base import Episode
-from forkgym.trainers.advantages import Baseline, group_advantage
+from forkgym.trainers.advantages import group_advantage
 from forkgym.trainers.base import Batch
 from forkgym.trainers.batch import (
     build_batch,
@@ -23,6 +23,7 @@ from forkgym.trainers.batch import (
     spread_to_tokens,
 )
 from forkgym.trainers.errors import NonFiniteError, TrainerError
+from forkgym.trainers.kinds import Baseline
 
 MakeEpisode = Callable[..., Episode]
 

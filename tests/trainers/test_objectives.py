@@ -9,11 +9,8 @@ import torch
 from torch import Tensor
 
 from forkgym.trainers.errors import NonFiniteError
+from forkgym.trainers.kinds import Aggregation, CorrectionKind, CorrectionLevel, KlKind
 from forkgym.trainers.objectives import (
-    Aggregation,
-    CorrectionKind,
-    CorrectionLevel,
-    KlKind,
     clipped_loss,
     correction_weights,
     kl_penalty,

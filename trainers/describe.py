@@ -1,0 +1,99 @@
+"""The resolved definition of a run's loss, in words and numbers: what is computed, not which options were set."""
+
+from __future__ import annotations
+
+from forkgym.trainers.recipe import GrpoRecipe, Recipe, SftRecipe
+
+_STD = {
+    "sample": "the group's sample standard deviation (divisor n-1)",
+    "population": "the group's population standard deviation (divisor n)",
+    "loo": "the sample standard deviation of the other members (1 where they agree)",
+}
+_AGGREGATION = {
+    "token_mean": "sum over trained tokens / number of trained tokens in the update",
+    "seq_mean_token_mean": "mean over episodes of the mean over the episode's trained tokens",
+    "seq_mean_token_sum_norm": "mean over episodes of the sum over the episode's trained tokens / {l_max}",
+}
+_KL = {
+    "k2": "(log pi - log ref)^2 / 2, whose gradient is that of KL(pi || ref)",
+    "k3": "ref/pi - 1 - log(ref/pi), whose gradient is that of KL(ref || pi)",
+}
+
+
+def resolved(recipe: Recipe) -> str:
+    """Several lines of plain text."""
+    return _sft(recipe) if isinstance(recipe, SftRecipe) else _grpo(recipe)
+
+
+def _sft(recipe: SftRecipe) -> str:
+    return "\n".join(
+        [
+            "loss        -log pi(token), mean over the sampled tokens of the step's demonstrations",
+            f"step        1 update on {recipe.episodes_per_step} demonstrations; {recipe.steps} steps",
+            *_common(recipe),
+        ]
+    )
+
+
+def _grpo(recipe: GrpoRecipe) -> str:
+    objective, rollout = recipe.objective, recipe.rollout
+    lines = [
+        f"step        {rollout.groups} groups of {rollout.group_size} episodes at temperature "
+        f"{recipe.sampling.temperature:g}; {recipe.batch.epochs} x {recipe.batch.minibatches} updates; "
+        f"{recipe.steps} steps",
+        f"advantage   {_advantage(recipe)}",
+        f"ratio       {_ratio(recipe)}",
+        f"token loss  -min(ratio * A, clip(ratio, {1 - objective.clip_low:g}, {1 + objective.clip_high:g}) * A)",
+        f"loss        {_AGGREGATION[objective.aggregation].format(l_max=objective.l_max)}",
+    ]
+    if objective.dual_clip is not None:
+        lines[3] += f", at most -{objective.dual_clip:g} * A where A < 0"
+    if objective.correction.kind != "none":
+        lines.insert(4, f"weight      {_correction(recipe)}")
+    if objective.kl.coefficient > 0:
+        lines.append(
+            f"kl          + {objective.kl.coefficient:g} * {_KL[objective.kl.kind]}; ref is the starting policy"
+        )
+    return "\n".join([*lines, *_common(recipe)])
+
+
+def _advantage(recipe: GrpoRecipe) -> str:
+    advantage = recipe.advantage
+    baseline = "the group's mean" if advantage.baseline == "mean" else "the mean of the other members"
+    text = f"{advantage.estimator}: reward ({recipe.reward.name}) minus {baseline}"
+    if advantage.std_kind != "none":
+        text += f", over {_STD[advantage.std_kind]} + {advantage.eps:g}"
+    text += f"; 0 for a group whose rewards lie within {advantage.tolerance:g}"
+    if advantage.estimator == "dapo":
+        text += f", which is replaced by a new group up to {advantage.max_rounds - 1} times"
+    if advantage.truncated == "drop":
+        text += "; truncated episodes are left out"
+    return text + "; failed episodes are left out"
+
+
+def _ratio(recipe: GrpoRecipe) -> str:
+    if recipe.objective.old_logprobs == "behaviour":
+        return "pi(token) / sampler's own probability of it"
+    if recipe.updates == 1:
+        return "pi(token) / its own value held constant (1: one update per step), gradient of log pi"
+    return "pi(token) / the trainer's probability of it before the step"
+
+
+def _correction(recipe: GrpoRecipe) -> str:
+    correction = recipe.objective.correction
+    level = {"token": "token", "sequence": "product over the episode", "geometric": "geometric mean over the episode"}
+    text = f"trainer / sampler probability before the step, per {level[correction.level]}"
+    if correction.kind == "tis":
+        return f"{text}, at most {correction.high:g}"
+    return f"{text}, 0 outside [{correction.low:g}, {correction.high:g}] (dropped tokens stay in the denominator)"
+
+
+def _common(recipe: Recipe) -> list[str]:
+    optimizer = recipe.optimizer
+    trained = f"the top {n} layers and the final norm" if (n := recipe.model.train_layers) else "all weights"
+    schedule = optimizer.schedule + (f", warm-up {optimizer.warmup_steps} steps" if optimizer.warmup_steps else "")
+    return [
+        f"optimizer   AdamW on {trained} of {recipe.model.name}: lr {optimizer.lr:g} ({schedule}), betas "
+        f"{optimizer.betas[0]:g} {optimizer.betas[1]:g}, weight decay {optimizer.weight_decay:g}, "
+        f"gradient norm at most {optimizer.max_grad_norm:g}",
+    ]

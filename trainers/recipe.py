@@ -1,0 +1,309 @@
+"""What a training run is, as data. Every option is honoured or refused; an unknown key is an error.
+
+Read a recipe with ``forkgym.trainers.recipe_file.load``. This module imports no torch.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from forkgym.trainers.kinds import (
+    Aggregation,
+    Baseline,
+    CorrectionKind,
+    CorrectionLevel,
+    StdKind,
+    TruncatedRule,
+)
+
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Count = Annotated[int, Field(ge=1)]
+
+ESTIMATORS: dict[str, tuple[Baseline, StdKind]] = {
+    "grpo": ("mean", "sample"),
+    "dapo": ("mean", "sample"),
+    "dr_grpo": ("mean", "none"),
+    "rloo": ("loo", "none"),
+}
+
+
+class Section(BaseModel):
+    """Base of all sections: no unknown key, no silent conversion, no change after reading."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+class ModelSection(Section):
+    """The language model that is trained."""
+
+    name: str = "smollm2-135m"
+    """``smollm2-135m``, ``tiny-random``, or the path of a directory in the format of transformers."""
+    dtype: Literal["auto", "float32", "bfloat16"] = "auto"
+    """What matrix products are computed in. Weights are kept in float32. ``auto``: bfloat16 where the CPU has it."""
+    train_layers: Count | None = None
+    """Train this many top layers and the final norm; ``null`` trains all weights, embeddings included."""
+    start_from: str | None = None
+    """A checkpoint, or a run folder (its latest checkpoint), whose weights replace the model's own."""
+
+
+class EnvSection(Section):
+    """Where episodes happen."""
+
+    id: str = "forkgym/SWE-v0"
+    tasks: str = "swe/tiny/*"
+    split: str = "train"
+    eval_split: str = "test"
+    options: dict[str, Any] = Field(default_factory=dict)
+    """More options of the environment, such as ``max_turns`` or ``sandbox``."""
+
+    @model_validator(mode="after")
+    def _check(self) -> EnvSection:
+        for name, where in (("tasks", "env.tasks"), ("split", "env.split"), ("reward", "reward.name")):
+            if name in self.options:
+                raise ValueError(f"env.options.{name} is set by {where}; write it there")
+        return self
+
+
+class AgentSection(Section):
+    """Who acts: an agent's name or dotted path, and its options."""
+
+    name: str = "bash"
+    format: str = "chatml"
+    options: dict[str, Any] = Field(default_factory=dict)
+
+
+class SamplingSection(Section):
+    """How the policy samples. Only temperature reshapes the distribution, and the trainer applies it too."""
+
+    temperature: Positive = 1.0
+    max_tokens: Count = 256
+    context: Annotated[int, Field(ge=2)] = 1024
+    """Window in tokens for prompt and completion together."""
+
+
+class RolloutSection(Section):
+    """How episodes are collected for one step."""
+
+    groups: Count = 4
+    group_size: Annotated[int, Field(ge=2)] = 8
+    concurrency: Count = 8
+    retries: Annotated[int, Field(ge=0)] = 1
+    """A failed episode is played again this often."""
+    max_failed_share: Annotated[float, Field(ge=0, lt=1)] = 0.5
+    """If more of a step's episodes fail than this, the run stops with the reasons."""
+
+
+class RewardSection(Section):
+    """A reward function of the environment by name or dotted path: ``resolved`` or ``score``."""
+
+    name: str = "resolved"
+
+
+class AdvantageSection(Section):
+    """How rewards become advantages."""
+
+    estimator: Literal["grpo", "dr_grpo", "rloo", "dapo"] = "grpo"
+    std: StdKind | None = None
+    """Divisor; ``null`` takes the estimator's own (grpo and dapo: sample; dr_grpo and rloo: none)."""
+    eps: NotNegative = 1e-6
+    tolerance: NotNegative = 1e-4
+    """Groups whose rewards lie within this range carry no signal and get exactly 0."""
+    truncated: TruncatedRule = "score"
+    """Episodes cut off by a limit count with what they scored, or are left out of loss and baseline (``drop``)."""
+    rounds: Count | None = None
+    """dapo only: how often groups without signal are replaced by new ones within a step (default 3)."""
+
+    @property
+    def baseline(self) -> Baseline:
+        return "loo" if self.std == "loo" else ESTIMATORS[self.estimator][0]
+
+    @property
+    def std_kind(self) -> StdKind:
+        return self.std or ESTIMATORS[self.estimator][1]
+
+    @property
+    def max_rounds(self) -> int:
+        """Rounds of collection in one step."""
+        return (self.rounds or 3) if self.estimator == "dapo" else 1
+
+    @model_validator(mode="after")
+    def _check(self) -> AdvantageSection:
+        if self.estimator in ("dr_grpo", "rloo") and self.std not in (None, "none"):
+            raise ValueError(f"{self.estimator} does not divide by a deviation; std must be none, not {self.std}")
+        if self.std_kind == "none" and "eps" in self.model_fields_set:
+            raise ValueError("eps has no effect without a deviation to divide by; remove it")
+        if self.rounds is not None and self.estimator != "dapo":
+            raise ValueError("rounds applies to the estimator dapo only; remove it")
+        return self
+
+
+class KlSection(Section):
+    """A penalty on the distance from the starting weights, added to the loss."""
+
+    coefficient: NotNegative = 0.0
+    kind: Literal["k2", "k3"] = "k3"
+    """k1 is refused: as a loss its expected gradient is zero."""
+
+
+class CorrectionSection(Section):
+    """Importance weights for the difference between the sampler's and the trainer's probabilities."""
+
+    kind: CorrectionKind | Literal["none"] = "none"
+    level: CorrectionLevel = "token"
+    low: NotNegative = 0.5
+    high: Positive = 2.0
+
+    @model_validator(mode="after")
+    def _check(self) -> CorrectionSection:
+        if self.kind == "none" and self.model_fields_set - {"kind"}:
+            raise ValueError("correction.kind is none, so level, low and high have no effect; remove them")
+        if self.kind == "tis" and "low" in self.model_fields_set:
+            raise ValueError("tis has no lower bound; remove correction.low or use icepop")
+        if self.low >= self.high:
+            raise ValueError(f"correction.low {self.low} must be below correction.high {self.high}")
+        return self
+
+
+class ObjectiveSection(Section):
+    """The policy loss."""
+
+    clip_low: Annotated[float, Field(ge=0, le=1)] = 0.2
+    clip_high: NotNegative = 0.2
+    dual_clip: Annotated[float, Field(gt=1)] | None = None
+    ratio: Literal["token"] = "token"
+    aggregation: Aggregation = "token_mean"
+    l_max: Count | None = None
+    """The constant length of seq_mean_token_sum_norm, in tokens."""
+    old_logprobs: Literal["behaviour", "recompute"] = "behaviour"
+    """What ratios are against: the sampler's own log-probabilities, or the trainer's before the step."""
+    kl: KlSection = KlSection()
+    correction: CorrectionSection = CorrectionSection()
+
+    @model_validator(mode="after")
+    def _check(self) -> ObjectiveSection:
+        if (self.aggregation == "seq_mean_token_sum_norm") != (self.l_max is not None):
+            raise ValueError("l_max is needed by seq_mean_token_sum_norm and by nothing else")
+        if self.correction.kind != "none" and self.old_logprobs == "behaviour":
+            raise ValueError(
+                "with old_logprobs: behaviour the ratio already is against the sampler; "
+                "use old_logprobs: recompute with a correction, or correction.kind: none"
+            )
+        return self
+
+
+class OptimizerSection(Section):
+    """AdamW."""
+
+    lr: Positive = 1e-5
+    betas: tuple[float, float] = Field(default=(0.9, 0.99), strict=False)
+    eps: Positive = 1e-8
+    weight_decay: NotNegative = 0.0
+    warmup_steps: Annotated[int, Field(ge=0)] = 0
+    schedule: Literal["constant", "linear", "cosine"] = "constant"
+    """After the warm-up: constant, or down to 0 at the last step."""
+    max_grad_norm: Positive = 1.0
+
+
+class BatchSection(Section):
+    """How one step's data is cut."""
+
+    micro_batch_tokens: Count = 4096
+    """Padded tokens of one forward and backward pass: bounds memory, never changes the loss."""
+    epochs: Count = 1
+    minibatches: Count = 1
+    """Optimizer updates per step: ``epochs`` passes over ``minibatches`` shares of the episodes."""
+
+
+class EvalSection(Section):
+    """Held-out pass rate during training."""
+
+    every: Count | None = 10
+    """Steps between evaluations, also before the first and after the last step; ``null``: never."""
+    episodes_per_task: Count = 1
+    temperature: NotNegative = 0.0
+    max_tasks: Count | None = None
+
+
+class CheckpointSection(Section):
+    """What is kept on disk."""
+
+    every: Count = 10
+    keep: Count = 2
+
+
+class Run(Section):
+    """What every training run states."""
+
+    model: ModelSection = ModelSection()
+    env: EnvSection = EnvSection()
+    optimizer: OptimizerSection = OptimizerSection()
+    batch: BatchSection = BatchSection()
+    checkpoint: CheckpointSection = CheckpointSection()
+    steps: Count
+    time_budget_s: Positive | None = None
+    """No step begins that would likely end later than this many seconds of training, over all resumed parts."""
+    seed: int = 0
+    out: str
+    """Folder of the run: checkpoints, metrics, episodes."""
+
+
+class GrpoRecipe(Run):
+    """Multi-turn GRPO and its relatives."""
+
+    algorithm: Literal["grpo"]
+    agent: AgentSection = AgentSection()
+    sampling: SamplingSection = SamplingSection()
+    rollout: RolloutSection = RolloutSection()
+    reward: RewardSection = RewardSection()
+    advantage: AdvantageSection = AdvantageSection()
+    objective: ObjectiveSection = ObjectiveSection()
+    eval: EvalSection = EvalSection()
+
+    @property
+    def updates(self) -> int:
+        """Optimizer updates per step."""
+        return self.batch.epochs * self.batch.minibatches
+
+    @model_validator(mode="after")
+    def _check(self) -> GrpoRecipe:
+        if self.batch.minibatches > self.rollout.groups * self.rollout.group_size:
+            raise ValueError("batch.minibatches is larger than the number of episodes in a step")
+        return self
+
+
+class DataSection(Section):
+    """Demonstrations: a file of episodes, or played anew by the agent on each task of the training split."""
+
+    path: str | None = None
+    episodes_per_task: Count = 1
+    min_reward: float | None = 1.0
+    """Keep demonstrations with at least this reward; ``null`` keeps all."""
+    concurrency: Count = 8
+
+    @model_validator(mode="after")
+    def _check(self) -> DataSection:
+        if self.path is not None and self.model_fields_set & {"episodes_per_task", "concurrency"}:
+            raise ValueError("data.path is given, so nothing is played: remove episodes_per_task and concurrency")
+        return self
+
+
+class SftRecipe(Run):
+    """Supervised fine-tuning on the sampled tokens of demonstration episodes."""
+
+    algorithm: Literal["sft"]
+    agent: AgentSection = AgentSection(name="demonstration")
+    data: DataSection = DataSection()
+    episodes_per_step: Count = 16
+
+    @model_validator(mode="after")
+    def _check(self) -> SftRecipe:
+        if self.batch.model_fields_set & {"epochs", "minibatches"}:
+            raise ValueError("sft makes one update per step: remove batch.epochs and batch.minibatches")
+        return self
+
+
+Recipe = GrpoRecipe | SftRecipe
+RECIPES: dict[str, type[GrpoRecipe] | type[SftRecipe]] = {"grpo": GrpoRecipe, "sft": SftRecipe}
