@@ -44,7 +44,7 @@ def unknown(kind: str, name: object, known: Mapping[str, Any] | list[str]) -> st
     """The message for an unknown name: what is known, and the nearest spelling."""
     names = sorted(known)
     near = difflib.get_close_matches(str(name), names, n=1)
-    hint = f"; did you mean {near[0]!r}?" if near else ""
+    hint = f"; did you mean {near[0]!r}?" if near else "."
     return f"unknown {kind} {name!r}{hint} Known: {', '.join(names) or 'none'}"
 
 

@@ -49,7 +49,7 @@ def report_error(error: BaseException, *, debug: bool, as_json: bool) -> int:
         traceback.print_exception(error)
     known = isinstance(error, (ForkGymError, OSError, MemoryError))
     what = str(error) or type(error).__name__
-    what = " ".join(what.split()) if known else f"{type(error).__name__}: {what}"
+    what = "\n       ".join(what.splitlines()) if known else f"{type(error).__name__}: {what}"
     advice = next((text for kind, text in ADVICE if isinstance(error, kind)), BUG)
     code = 2 if isinstance(error, ConfigError) else 1
     if as_json:

@@ -1,0 +1,95 @@
+"""``forkgym tasks``: list, show and verify tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from rich.markup import escape
+from rich.panel import Panel
+from rich.syntax import Syntax
+from rich.table import Table
+
+from forkgym.cli.output import out, print_json
+from forkgym.tasks.base import Task
+from forkgym.tasks.loader import load
+
+
+def list_tasks(pattern: str, *, split: str | None, as_json: bool) -> None:
+    """A line for each task: id, split, and the first line of what is asked."""
+    tasks = load(pattern, split=split)
+    rows = [(task.id, task.family, task.split, task.instruction.strip().splitlines()[0]) for task in tasks]
+    if as_json:
+        names = ("id", "family", "split", "instruction")
+        print_json([dict(zip(names, row, strict=True)) for row in rows])
+        return
+    table = Table(box=None, header_style="dim", pad_edge=False)
+    table.add_column("task", no_wrap=True, min_width=max(len(row[0]) for row in rows))
+    table.add_column("split", no_wrap=True)
+    table.add_column("what is asked", no_wrap=True, overflow="ellipsis")
+    for task_id, _, part, asked in rows:
+        table.add_row(escape(task_id), part, escape(asked))
+    out.print(table)
+    splits = sorted({row[2] for row in rows})
+    counts = ", ".join(f"{sum(row[2] == name for row in rows)} {name}" for name in splits)
+    out.print(f"\n{len(rows)} task{'' if len(rows) == 1 else 's'} ({counts})", style="dim")
+
+
+def show_task(task_id: str, *, solution: bool, as_json: bool) -> None:
+    """All that a task says, without its hidden files unless the solution is asked for."""
+    task = load(task_id)[task_id]
+    if as_json:
+        print_json(_as_json(task, solution))
+        return
+    out.print(Panel(escape(task.instruction.strip()), title=f"[bold]{escape(task.id)}", title_align="left"))
+    facts = Table(box=None, show_header=False, pad_edge=False)
+    facts.add_column(style="dim")
+    facts.add_column()
+    for name, value in _facts(task).items():
+        facts.add_row(name, escape(str(value)))
+    out.print(facts)
+    for path, data in sorted(task.files.items()):
+        _print_file(path, data)
+    if solution:
+        for path, data in sorted(task.oracle.items()):
+            _print_file(f"solution: {path}", data or b"(removed)")
+
+
+def _facts(task: Task) -> Mapping[str, Any]:
+    budget = task.budget
+    return {
+        "family": task.family,
+        "split": task.split,
+        "tools": ", ".join(task.tools),
+        "budget": f"{budget.turns or 'any number of'} turns, {budget.seconds or 'unlimited'} s",
+        "judged by": f"{task.grading.runner}: {len(task.grading.tests)} hidden tests",
+        "proof": ", ".join(f"{key} {value}" for key, value in task.proof.items()) or "none; run `forkgym tasks verify`",
+        "licence": task.license or "not stated",
+    }
+
+
+def _as_json(task: Task, solution: bool) -> dict[str, Any]:
+    shown: dict[str, Any] = {
+        "id": task.id,
+        "family": task.family,
+        "split": task.split,
+        "instruction": task.instruction,
+        "tools": list(task.tools),
+        "budget": {"turns": task.budget.turns, "seconds": task.budget.seconds, "tokens": task.budget.tokens},
+        "files": {path: data.decode(errors="replace") for path, data in task.files.items()},
+        "grading": {"runner": task.grading.runner, "tests": len(task.grading.tests), "timeout": task.grading.timeout},
+        "proof": dict(task.proof),
+        "digest": task.digest,
+        "license": task.license,
+        "source": task.source,
+    }
+    if solution:
+        oracle = task.oracle.items()
+        shown["solution"] = {path: None if data is None else data.decode(errors="replace") for path, data in oracle}
+    return shown
+
+
+def _print_file(title: str, data: bytes) -> None:
+    lexer = Syntax.guess_lexer(title)
+    text = Syntax(data.decode(errors="replace").rstrip("\n"), lexer, background_color="default", word_wrap=True)
+    out.print(Panel(text, title=escape(title), title_align="left", border_style="dim"))
