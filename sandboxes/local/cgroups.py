@@ -8,6 +8,7 @@ so that ``reap`` can tell what a dead process left behind.
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import signal
 import time
@@ -156,8 +157,9 @@ def describe(limits: Limits) -> tuple[dict[str, str], dict[str, str]]:
     return held, missing
 
 
+@functools.cache
 def find_homes() -> tuple[dict[str, Home], str]:
-    """The home of each controller that we can write, and the reason when there is none."""
+    """The home of each controller that we can write, and the reason when there is none; found once per process."""
     homes: dict[str, Home] = {}
     own = _own_groups(Path("/proc/self/cgroup").read_text())
     mounts = list(_mounts(Path("/proc/self/mounts").read_text()))
@@ -181,7 +183,7 @@ def reap() -> int:
     """Remove the groups whose owner is gone, killing what is left in them; returns how many."""
     homes, _ = find_homes()
     gone: set[str] = set()
-    for top in {home.directory.resolve() for home in homes.values()}:
+    for top in {home.directory.resolve() for home in homes.values() if home.directory.is_dir()}:
         for path in [entry for entry in top.iterdir() if entry.is_dir()]:
             owner = Owner.from_tag(path.name.partition("@")[2])
             if owner is not None and not owner.alive():

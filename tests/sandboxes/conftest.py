@@ -1,6 +1,5 @@
 """Fixtures of the sandbox room: a place for state that can hold overlays, and a process of an ordinary user."""
 
-import contextlib
 import os
 import shutil
 import subprocess
@@ -15,14 +14,53 @@ from forkgym.sandboxes import state
 USER = 1500  # an id that owns nothing on a usual machine
 
 
-@pytest.fixture
-def shm():
+class OrdinaryUser:
+    """Runs Python programs without root's powers, on a copy of the room: the checkout may be closed to that user."""
+
+    def __init__(self, place):
+        package = place / "package" / "forkgym"
+        room = Path(state.__file__).parent
+        shutil.copytree(room, package / "sandboxes", ignore=shutil.ignore_patterns("__pycache__"))
+        for name in ("errors.py", "registry.py"):
+            shutil.copy(room.parent / name, package / name)
+        (package / "__init__.py").write_text("")
+        self.home = place / "home"
+        self.home.mkdir()
+        self._command = [os.path.realpath(sys.executable), "-B", "-c"]
+        if os.geteuid() == 0:
+            os.chown(self.home, USER, USER)
+            self._command = ["setpriv", f"--reuid={USER}", f"--regid={USER}", "--clear-groups", *self._command]
+        self._environment = {
+            "PATH": "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin",
+            "HOME": str(self.home),
+            "PYTHONPATH": str(package.parent),
+            state.ENVIRONMENT: str(self.home / "state"),
+        }
+
+    def run(self, program, *arguments, timeout=110):
+        return subprocess.run(
+            [*self._command, program, *map(str, arguments)],
+            env=self._environment,
+            cwd=self.home,
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            check=False,
+        )
+
+
+def make_place():
     """A directory on a tmpfs that every user may enter: /tmp of a container is an overlay and can't hold another."""
     path = Path(tempfile.mkdtemp(prefix="forkgym-test-", dir="/dev/shm"))
     path.chmod(0o755)
+    return path
+
+
+@pytest.fixture
+def shm():
+    path = make_place()
     yield path
-    with contextlib.suppress(FileNotFoundError):
-        state.remove_tree(path)
+    state.remove_tree(path)
 
 
 @pytest.fixture
@@ -33,36 +71,23 @@ def root(shm, monkeypatch):
 
 
 @pytest.fixture
-def as_user(shm):
-    """Run a Python program as an ordinary user, on a copy of the room: the checkout may be closed to that user."""
-    package = shm / "package" / "forkgym"
-    room = Path(state.__file__).parent
-    shutil.copytree(room, package / "sandboxes", ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("errors.py", "registry.py"):
-        shutil.copy(room.parent / name, package / name)
-    (package / "__init__.py").write_text("")
-    home = shm / "home"
-    home.mkdir()
-    command = [os.path.realpath(sys.executable), "-B"]
-    if os.geteuid() == 0:
-        os.chown(home, USER, USER)
-        command = ["setpriv", f"--reuid={USER}", f"--regid={USER}", "--clear-groups", *command]
-    environment = {
-        "PATH": os.defpath + ":/usr/sbin:/sbin",
-        "HOME": str(home),
-        "PYTHONPATH": str(package.parent),
-        state.ENVIRONMENT: str(home / "state"),
-    }
+def ordinary_user(shm):
+    return OrdinaryUser(shm)
 
-    def run(program, *arguments, timeout=100):
-        return subprocess.run(
-            [*command, "-c", program, *map(str, arguments)],
-            env=environment,
-            cwd=home,
-            capture_output=True,
-            text=True,
-            timeout=timeout,
-            check=False,
-        )
 
-    return run
+@pytest.fixture(scope="module")
+def module_user():
+    """An ordinary user shared by the tests of a module."""
+    place = make_place()
+    yield OrdinaryUser(place)
+    state.remove_tree(place)
+
+
+@pytest.fixture(scope="module")
+def module_state():
+    """A state directory of its own for the tests of a module."""
+    place = make_place()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(state.ENVIRONMENT, str(place / "state"))
+        yield state.state_dir()
+    state.remove_tree(place)

@@ -228,8 +228,9 @@ def test_remove_tree_takes_any_depth_and_any_mode_and_follows_no_link(tmp_path):
     assert (done.stdout, done.stderr) == ("['outside'] ['kept']\n", "")
 
 
-def test_an_ordinary_user_can_remove_all_that_too(as_user, shm):
-    (shm / "home" / "work").mkdir()
-    (shm / "home" / "work").chmod(0o777)
-    done = as_user(AWKWARD_TREE, shm / "home" / "work")
+def test_an_ordinary_user_can_remove_all_that_too(ordinary_user):
+    place = ordinary_user.home / "work"
+    place.mkdir()
+    place.chmod(0o777)
+    done = ordinary_user.run(AWKWARD_TREE, place)
     assert (done.stdout, done.stderr) == ("['outside'] ['kept']\n", "")
