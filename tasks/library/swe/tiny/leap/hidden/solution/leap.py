@@ -1,0 +1,10 @@
+def is_leap(year):
+    if year % 400 == 0:
+        return True
+    if year % 100 == 0:
+        return False
+    return year % 4 == 0
+
+
+def days(year):
+    return 366 if is_leap(year) else 365
