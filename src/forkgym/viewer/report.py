@@ -102,6 +102,8 @@ def episode_view(episode: Episode, title: str) -> EpisodeView:
     reward = "not scored" if episode.reward is None else f"reward {episode.reward:g}"
     turns = f"{len(episode.steps)} turn{'' if len(episode.steps) == 1 else 's'}"
     summary = f"{episode.task} · {turns} · {sampled} tokens sampled · {seconds:.1f} s · {reward}"
+    if episode.detail:
+        summary += f" · {episode.detail}"
     return EpisodeView(
         title=title,
         outcome=outcome,

@@ -1,0 +1,223 @@
+"""``forkgym eval``: many episodes, a table, and records from which a stopped evaluation goes on."""
+
+from __future__ import annotations
+
+import json
+import platform
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Table
+
+from forkgym import __version__
+from forkgym.agents.base import Episode, SamplingParams
+from forkgym.agents.collect import Job, collect
+from forkgym.agents.records import EpisodeWriter, read_episodes
+from forkgym.agents.summary import Summary, summarize
+from forkgym.cli.output import clock, err, out, percent, print_json
+from forkgym.cli.players import Player, player
+from forkgym.envs.core import CodingEnv
+from forkgym.errors import ConfigError
+from forkgym.tasks.loader import load
+from forkgym.tasks.taskset import TaskSet
+from forkgym.viewer import report as page
+
+RECORDS, SETTINGS = "episodes.jsonl", "eval.json"
+
+
+def evaluate(
+    tasks: str,
+    *,
+    split: str | None,
+    agent: str,
+    model: str | None,
+    n: int,
+    sandbox: str,
+    seed: int,
+    turns: int | None,
+    max_tokens: int,
+    temperature: float,
+    concurrency: int,
+    out: Path,
+    report: Path | None,
+    as_json: bool,
+) -> int:
+    """Play ``n`` episodes on each task and say how many were solved. Exit code 1 if some could not be scored."""
+    chosen = load(tasks, split=split)
+    settings = {
+        "tasks": tasks, "split": split, "agent": agent, "model": model, "sandbox": sandbox, "seed": seed,
+        "turns": turns, "max_tokens": max_tokens, "temperature": temperature, "version": __version__,
+    }  # fmt: skip
+    finished = _resume(out, settings)
+    jobs = [Job(task, seed + k, task, f"{task}#{k}") for task in chosen.ids for k in range(n)]
+    todo = [job for job in jobs if job.id not in finished]
+    if todo:
+        with player(agent, model, slots=concurrency) as who:
+            finished |= _play(todo, len(jobs), chosen, who, settings, concurrency, out)
+    episodes = [finished[job.id] for job in jobs]
+    summary = summarize(episodes)
+    if report is not None:
+        report.parent.mkdir(parents=True, exist_ok=True)
+        report.write_text(page.render(_report(episodes, summary, settings)), encoding="utf-8")
+    if as_json:
+        print_json({"settings": settings, "summary": _plain(summary), "tasks": _by_task(episodes), "records": str(out)})
+    else:
+        _print(episodes, summary, out, report)
+    return 0 if summary.scored == summary.episodes else 1
+
+
+def _resume(folder: Path, settings: Mapping[str, Any]) -> dict[str, Episode]:
+    """Episodes that are already scored, by the id of their job. Another evaluation's folder is refused."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / SETTINGS
+    if path.is_file():
+        before: Mapping[str, Any] = json.loads(path.read_text())
+        changed = [f"{key} was {before.get(key)!r}" for key, value in settings.items() if before.get(key) != value]
+        if changed:
+            raise ConfigError(
+                f"{folder} holds another evaluation ({', '.join(changed)}); choose another --out, or remove it"
+            )
+    elif (folder / RECORDS).is_file():
+        raise ConfigError(f"{folder} holds episodes of another kind of run; choose another --out")
+    path.write_text(json.dumps(settings, indent=1))
+    if not (folder / RECORDS).is_file():
+        return {}
+    return {_job(e.id): e for e in read_episodes(folder / RECORDS).episodes if e.scored}
+
+
+def _job(episode: str) -> str:
+    """The id of the job that an episode was an attempt at."""
+    return episode.partition(".retry")[0]
+
+
+def _play(
+    jobs: Sequence[Job],
+    total: int,
+    tasks: TaskSet,
+    who: Player,
+    settings: Mapping[str, Any],
+    concurrency: int,
+    folder: Path,
+) -> dict[str, Episode]:
+    sampling = SamplingParams(max_tokens=settings["max_tokens"], temperature=settings["temperature"])
+
+    def make_env() -> CodingEnv:
+        return CodingEnv(tasks, sandbox=settings["sandbox"], max_turns=settings["turns"])
+
+    columns = [
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+    ]
+    solved = 0
+    with EpisodeWriter(folder / RECORDS) as writer, Progress(*columns, console=err) as progress:
+        bar = progress.add_task("playing", total=total, completed=total - len(jobs))
+
+        def keep(episode: Episode) -> None:
+            nonlocal solved
+            writer.write(episode)
+            solved += _solved(episode)
+            if episode.scored:
+                progress.update(bar, advance=1, description=f"playing, {solved} solved")
+
+        played = collect(
+            jobs, make_env, who.agent, who.policy, sampling=sampling, concurrency=concurrency, on_episode=keep
+        )
+    return {_job(episode.id): episode for episode in played.episodes}
+
+
+def _solved(episode: Episode) -> bool:
+    return episode.scored and bool((episode.verdict or {}).get("resolved"))
+
+
+def _by_task(episodes: Sequence[Episode]) -> list[dict[str, Any]]:
+    """Per task: episodes, how many were scored and solved, and the mean reward of the scored ones."""
+    groups: dict[str, list[Episode]] = defaultdict(list)
+    for episode in episodes:
+        groups[episode.task].append(episode)
+    return [
+        {
+            "task": task,
+            "episodes": len(group),
+            "scored": sum(e.scored for e in group),
+            "solved": sum(map(_solved, group)),
+            "reward": summarize(group).reward,
+        }
+        for task, group in groups.items()
+    ]
+
+
+def _plain(summary: Summary) -> dict[str, Any]:
+    return {
+        "episodes": summary.episodes,
+        "scored": summary.scored,
+        "resolved": summary.resolved,
+        "reward": summary.reward,
+        "reward_std": summary.reward_std,
+        "status": dict(summary.status),
+        "reason": dict(summary.reason),
+        "stage": dict(summary.stage),
+        "means": dict(summary.means),
+    }
+
+
+def _print(episodes: Sequence[Episode], summary: Summary, folder: Path, report: Path | None) -> None:
+    table = Table(box=None, header_style="dim", pad_edge=False)
+    table.add_column("task", no_wrap=True)
+    for name in ("solved", "reward", "not scored"):
+        table.add_column(name, justify="right")
+    for row in _by_task(episodes):
+        colour = "green" if row["solved"] == row["episodes"] else "red" if not row["solved"] else "yellow"
+        reward = "–" if row["reward"] is None else f"{row['reward']:.2f}"
+        lost = row["episodes"] - row["scored"]
+        share = f"[{colour}]{row['solved']}/{row['episodes']}[/]"
+        table.add_row(escape(row["task"]), share, reward, str(lost) if lost else "")
+    out.print(table)
+    solved = sum(map(_solved, episodes))
+    out.print(f"\n[bold]{percent(summary.resolved)} solved[/] ({solved} of {summary.scored} scored episodes)")
+    if summary.scored < summary.episodes:
+        lost = ", ".join(
+            f"{reason} × {count}" for reason, count in summary.reason.items() if not reason.startswith("fin")
+        )
+        err.print(
+            f"[yellow]{summary.episodes - summary.scored} episodes were not scored[/]: {lost}. Run again to retry them."
+        )
+    out.print(f"records: {folder / RECORDS}" + (f"\nreport:  {report}" if report else ""), style="dim")
+
+
+def _report(episodes: Sequence[Episode], summary: Summary, settings: Mapping[str, Any]) -> page.ReportData:
+    rows = [
+        [row["task"], f"{row['solved']}/{row['episodes']}", "–" if row["reward"] is None else f"{row['reward']:.2f}"]
+        for row in _by_task(episodes)
+    ]
+    seconds = sum(e.metrics.get("seconds", 0.0) for e in episodes)
+    who = " with ".join(str(part) for part in (settings["agent"], settings["model"]) if part)
+    return page.ReportData(
+        title=f"{who} on {settings['tasks']}",
+        lead=f"{summary.episodes} episodes in local sandboxes, each graded by hidden tests on a fork.",
+        stats=[
+            page.Stat(percent(summary.resolved), "solved", f"{summary.scored} episodes scored"),
+            page.Stat("–" if summary.reward is None else f"{summary.reward:.2f}", "mean reward"),
+            page.Stat(str(summary.episodes - summary.scored), "not scored", "infrastructure, never counted as 0"),
+            page.Stat(clock(seconds), "time in episodes"),
+        ],
+        table=page.Table(["task", "solved", "reward"], rows),
+        episodes=[page.episode_view(episode, episode.id) for episode in _interesting(episodes)],
+        facts={"settings": json.dumps(dict(settings)), "machine": platform.platform()},
+    )
+
+
+def _interesting(episodes: Sequence[Episode]) -> list[Episode]:
+    """Up to three: one solved, one not solved, one that could not be scored."""
+    kinds = (
+        [e for e in episodes if _solved(e)],
+        [e for e in episodes if e.scored and not _solved(e)],
+        [e for e in episodes if not e.scored],
+    )
+    return [kind[0] for kind in kinds if kind]

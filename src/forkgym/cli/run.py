@@ -1,0 +1,121 @@
+"""``forkgym run``: one episode, shown turn by turn as it happens."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import Any
+
+from rich.console import Group
+from rich.panel import Panel
+from rich.syntax import Syntax
+from rich.text import Text
+
+from forkgym.agents.base import Episode, SamplingParams
+from forkgym.cli.output import out, print_json
+from forkgym.cli.players import player
+from forkgym.envs.base import Malformed, ToolCall
+from forkgym.envs.core import CodingEnv, StepResult
+from forkgym.tasks.loader import load
+
+SHOWN_LINES = 40
+
+
+class WatchedEnv(CodingEnv):
+    """An environment that tells ``on_step`` about each step: turn, action, observation and whether it ended."""
+
+    on_step: Callable[[int, ToolCall | Malformed, str, bool], None] | None = None
+
+    def step(self, action: ToolCall | Malformed) -> StepResult:
+        result = super().step(action)
+        observation, _, terminated, truncated, info = result
+        if self.on_step is not None:
+            self.on_step(info["turn"], action, observation["text"], terminated or truncated)
+        return result
+
+
+def run(
+    task: str,
+    *,
+    agent: str,
+    model: str | None,
+    sandbox: str,
+    seed: int,
+    turns: int | None,
+    max_tokens: int,
+    temperature: float,
+    as_json: bool,
+) -> int:
+    """Play one episode. Exit code 0 if it was solved, 1 if it was not or could not be scored."""
+    tasks = load(task)
+    chosen = tasks.ids[random.Random(seed).randrange(len(tasks))]
+    env = WatchedEnv(tasks, sandbox=sandbox, max_turns=turns)
+    try:
+        if not as_json:
+            _print_task(chosen, tasks[chosen].instruction)
+            env.on_step = _print_step
+        with player(agent, model, slots=1) as who:
+            sampling = SamplingParams(max_tokens=max_tokens, temperature=temperature)
+            name = f"{chosen}#{seed}"
+            episode = who.agent.run(
+                env, who.policy, task=chosen, seed=seed, sampling=sampling, episode=name, group=chosen
+            )
+    finally:
+        env.close()
+    if episode.status == "cancelled":
+        raise KeyboardInterrupt
+    if as_json:
+        print_json(_plain(episode))
+    else:
+        _print_end(episode)
+    return 0 if (episode.verdict or {}).get("resolved") else 1
+
+
+def _plain(episode: Episode) -> dict[str, Any]:
+    """The record without its token ids, which ``forkgym eval`` keeps."""
+    values = asdict(episode)
+    del values["segments"]
+    return values
+
+
+def _print_task(task: str, instruction: str) -> None:
+    out.print(Panel(Text(instruction.strip()), title=f"[bold]{task}", title_align="left", border_style="cyan"))
+
+
+def _print_step(turn: int, action: ToolCall | Malformed, observation: str, over: bool) -> None:
+    parts = [_action(action)]
+    if observation and not over:
+        parts.append(Text(_clip(observation), "dim"))
+    out.print(Panel(Group(*parts), title=f"turn {turn}", title_align="left", border_style="dim"))
+
+
+def _action(action: ToolCall | Malformed) -> Syntax | Text:
+    if isinstance(action, Malformed):
+        return Text(f"no valid action: {action.message}", "red")
+    arguments = dict(action["arguments"])
+    if set(arguments) == {"command"} and action["tool"] == "bash":
+        return Syntax(arguments["command"], "bash", background_color="default", word_wrap=True)
+    return Text.assemble((action["tool"], "bold"), " ", ", ".join(f"{k}={v!r}" for k, v in arguments.items()))
+
+
+def _clip(text: str) -> str:
+    lines = text.rstrip("\n").split("\n")
+    if len(lines) <= SHOWN_LINES:
+        return "\n".join(lines)
+    return "\n".join([*lines[:SHOWN_LINES], f"… {len(lines) - SHOWN_LINES} more lines"])
+
+
+def _print_end(episode: Episode) -> None:
+    verdict = episode.verdict or {}
+    for finding in verdict.get("findings", ()):
+        mark = Text("✓ ", "green") if finding["passed"] else Text("✗ ", "red")
+        out.print(Text.assemble(mark, finding["id"], "  ", (_clip(finding["message"]), "dim")))
+    turns = f"{len(episode.steps)} turn{'' if len(episode.steps) == 1 else 's'}"
+    if episode.status == "failed":
+        out.print(Text(f"not scored: {episode.reason} failed. {episode.detail}", "yellow"))
+    elif verdict.get("resolved"):
+        out.print(Text(f"solved in {turns}, reward {episode.reward:g}", "bold green"))
+    else:
+        limit = f", out of {episode.reason}" if episode.status == "truncated" else ""
+        out.print(Text(f"not solved in {turns}{limit}, reward {episode.reward:g}", "bold red"))
