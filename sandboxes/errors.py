@@ -48,5 +48,5 @@ class ForkBusyError(SandboxError):
     """A process in the sandbox writes to a file right now, and the caller asked not to disturb it."""
 
 
-class SandboxFileError(SandboxError, OSError):
+class SandboxFileError(OSError, SandboxError):  # OSError first: it is the one that keeps errno
     """A file operation inside the sandbox failed; ``errno`` tells why."""
