@@ -1,0 +1,61 @@
+"""Isolated machines that run commands, hold files, and fork: ``with create("local") as box: box.exec("make test")``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Literal
+
+from forkgym.errors import ConfigError
+from forkgym.registry import resolve
+from forkgym.sandboxes.base import Backend, ExecResult, Limits, Mount, Sandbox, SandboxSpec, Shell, Snapshot, Usage
+from forkgym.sandboxes.limits import parse_limits
+
+BACKENDS = {"local": "forkgym.sandboxes.local.backend:LocalBackend"}
+
+
+def backend(name: str) -> Backend:
+    """The backend of this name, dotted path or plugin. Raises ``ConfigError``."""
+    return resolve("backend", name, BACKENDS)()
+
+
+def create(
+    backend: str = "local",
+    *,
+    image: str = "host",
+    limits: Limits | Mapping[str, object] | None = None,
+    snapshot: str | None = None,
+    env: Mapping[str, str] | None = None,
+    workdir: str = "/work",
+    mounts: Iterable[Mount] = (),
+    network: Literal["none"] = "none",
+    user: str = "agent",
+) -> Sandbox:
+    """A new sandbox, or one that starts in the state of the snapshot with this id.
+
+    ``limits`` are ``Limits`` or a mapping that ``parse_limits`` reads. ``workdir`` is absolute; commands start there.
+    Raises ``ConfigError`` for a wrong option and ``SandboxError`` for what the machine cannot do.
+    """
+    if network != "none":
+        raise ConfigError(f"network is {network!r}; only 'none' exists")
+    if not workdir.startswith("/"):
+        raise ConfigError(f"workdir is {workdir!r}; give an absolute path")
+    parsed = limits if isinstance(limits, Limits) else parse_limits(limits or {})
+    spec = SandboxSpec(image, parsed, network, user, workdir, dict(env or {}), tuple(mounts))
+    return _backend(backend).create(spec, snapshot)
+
+
+_backend = backend  # `create` has an option of that name
+
+__all__ = [
+    "Backend",
+    "ExecResult",
+    "Limits",
+    "Mount",
+    "Sandbox",
+    "SandboxSpec",
+    "Shell",
+    "Snapshot",
+    "Usage",
+    "backend",
+    "create",
+]

@@ -1,0 +1,59 @@
+"""Removal in the background, so that closing a sandbox does not wait for the disk; finished before the process ends."""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import queue
+import threading
+from collections.abc import Callable
+
+_log = logging.getLogger(__name__)
+
+
+class _Worker:
+    def __init__(self) -> None:
+        self.tasks: queue.Queue[Callable[[], None]] = queue.Queue()
+        self._thread: threading.Thread | None = None
+        self._lock = threading.Lock()
+
+    def add(self, task: Callable[[], None]) -> None:
+        self.tasks.put(task)
+        with self._lock:
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._work, name="forkgym-cleanup", daemon=True)
+                self._thread.start()
+
+    def _work(self) -> None:
+        while True:
+            task = self.tasks.get()
+            try:
+                task()
+            except Exception as error:
+                # What stays is swept at the next start, as after a crash.
+                _log.warning("clean-up of a sandbox failed: %s", error)
+            finally:
+                self.tasks.task_done()
+
+
+_worker = _Worker()
+
+
+def later(task: Callable[[], None]) -> None:
+    """Run ``task`` soon, in order."""
+    _worker.add(task)
+
+
+def wait() -> None:
+    """Wait until everything handed in so far is done."""
+    _worker.tasks.join()
+
+
+def _after_fork_in_child() -> None:
+    global _worker
+    _worker = _Worker()
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)
+atexit.register(wait)

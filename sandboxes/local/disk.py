@@ -1,0 +1,120 @@
+"""The directories of one sandbox: its writable layer, the frozen ones below, and how the one becomes the other.
+
+A layer directory holds, for each volume, a part ``<volume>`` and the overlay's work directory ``<volume>.work``.
+``state.py`` keeps account of who stands on which layer.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import uuid
+from pathlib import Path
+from typing import Any
+
+from forkgym.sandboxes import state
+from forkgym.sandboxes.base import SandboxSpec
+from forkgym.sandboxes.errors import SandboxLimitError
+from forkgym.sandboxes.local import launcher
+from forkgym.sandboxes.local.image import Image
+from forkgym.sandboxes.local.mounts import VOLUMES
+
+_MOST_LAYERS = 480  # overlayfs takes 500
+
+
+def new_id() -> str:
+    """An id for a layer, a sandbox or a snapshot."""
+    return uuid.uuid4().hex[:16]
+
+
+class Disk:
+    """What one sandbox has on disk."""
+
+    def __init__(self, root: Path, box: str, image: Image, spec: SandboxSpec, layers: tuple[str, ...]) -> None:
+        self._root = root
+        self._image = image
+        self._spec = spec
+        self._layers = layers
+        self._generation = 0
+        self._lease = state.Lease.take(root / "boxes", box, layers)
+        self._upper = self._make_upper(self._layer(layers[0]) if layers else None)
+
+    def message(self) -> dict[str, Any]:
+        """The part of a request that says what to mount."""
+        return self._message([self._upper])
+
+    def is_clean(self) -> bool:
+        """True if nothing was written since the last freeze."""
+        return not any(os.listdir(self._upper / volume) for volume in VOLUMES)
+
+    @property
+    def layers(self) -> tuple[str, ...]:
+        """The frozen layers, topmost first."""
+        return self._layers
+
+    def switch(self, zygote: launcher.Zygote, pid: int, pidfd: int) -> None:
+        """Freeze the writable layer and put a new one in its place, under the running sandbox.
+
+        Raises ``Refused`` with EBUSY, and changes nothing, while a process can write to a file.
+        """
+        if len(self._layers) >= _MOST_LAYERS:
+            raise SandboxLimitError(f"{len(self._layers)} layers are the most that one sandbox can stand on")
+        old, frozen = self._upper, new_id()
+        self._lease.update((frozen, *self._layers))
+        upper = self._make_upper(old)
+        try:
+            request = {"op": "switch", "pid": pid, **self._message([upper, old])}
+            launcher.ask(zygote.socket, request, [pidfd])
+        except launcher.Refused:
+            state.remove_tree(upper)
+            self.settle()
+            raise
+        old.rename(self._layer(frozen))
+        self._layers, self._upper = (frozen, *self._layers), upper
+
+    def copy(self, zygote: launcher.Zygote) -> tuple[str, ...]:
+        """Copy the writable layer as it is into a frozen one; returns the chain that holds the copy.
+
+        Call ``settle`` once somebody else refers to it.
+        """
+        frozen = new_id()
+        self._lease.update((frozen, *self._layers))
+        target = self._make_upper(self._upper, self._layer(frozen))
+        launcher.ask(zygote.socket, {"op": "copy", "source": str(self._upper), "target": str(target)})
+        return (frozen, *self._layers)
+
+    def settle(self) -> None:
+        """Refer to no more than the layers this sandbox stands on."""
+        self._lease.update(self._layers)
+
+    def release(self) -> None:
+        """Remove everything that only this sandbox used. Idempotent."""
+        self._lease.release()
+        state.drop_layers(self._root, self._layers)
+
+    def _message(self, uppers: list[Path]) -> dict[str, Any]:
+        chain = [*map(str, uppers), *(str(self._layer(layer)) for layer in self._layers)]
+        binds = [*self._image.binds, *((mount.source, mount.target) for mount in self._spec.mounts)]
+        return {"layers": chain, "image": self._image.lowers, "binds": binds}
+
+    def _layer(self, layer: str) -> Path:
+        return self._root / "layers" / layer
+
+    def _make_upper(self, like: Path | None, path: Path | None = None) -> Path:
+        """An empty layer directory; its top has mode and owner of the layer ``like``, as the topmost layer decides."""
+        if path is None:
+            path = self._lease.path / f"g{self._generation}"
+            self._generation += 1
+        path.mkdir(mode=0o700)
+        for volume in VOLUMES:
+            target = path / volume
+            target.mkdir()
+            (path / f"{volume}.work").mkdir(mode=0o700)
+            if like is None:
+                target.chmod(0o755)
+                continue
+            status = (like / volume).stat()
+            target.chmod(stat.S_IMODE(status.st_mode))
+            if (status.st_uid, status.st_gid) != (os.geteuid(), os.getegid()):
+                os.chown(target, status.st_uid, status.st_gid)
+        return path

@@ -1,0 +1,211 @@
+"""Starts the zygote of this process when it is first needed, again when it died, and sends requests to it."""
+
+from __future__ import annotations
+
+import os
+import select
+import socket
+import subprocess
+import sys
+import threading
+import weakref
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from forkgym.sandboxes.errors import (
+    SandboxDeadError,
+    SandboxError,
+    SandboxTimeoutError,
+    SandboxUnavailableError,
+)
+from forkgym.sandboxes.local import wire
+from forkgym.sandboxes.state import state_dir
+
+PATIENCE = 30.0  # seconds to wait for an answer that takes milliseconds
+_BOOT = Path(__file__).resolve().with_name("boot.py")
+_CAP_SYS_ADMIN = 21
+
+
+class Refused(OSError):
+    """The other side tried and failed; ``strerror`` names the thing as well."""
+
+
+class Reply:
+    """The answers to one request, on a socket of its own."""
+
+    def __init__(self, peer: socket.socket, message: Mapping[str, object], fds: Sequence[int] = ()) -> None:
+        self._sock, theirs = wire.pair()
+        try:
+            wire.send(peer, message, [theirs.fileno(), *fds])
+        except OSError as error:
+            self._sock.close()
+            raise SandboxDeadError("the sandbox is gone") from error
+        finally:
+            theirs.close()
+
+    def fileno(self) -> int:
+        """For poll."""
+        return self._sock.fileno()
+
+    def next(self, patience: float = PATIENCE) -> tuple[dict[str, Any], list[int]]:
+        """The next answer. Raises ``SandboxDeadError``, ``SandboxTimeoutError``, or ``Refused``."""
+        poll = select.poll()
+        poll.register(self._sock, select.POLLIN)
+        if not poll.poll(patience * 1000):
+            raise SandboxTimeoutError(f"no answer from the sandbox within {patience:g} s")
+        received = wire.receive(self._sock)
+        if received is None:
+            raise SandboxDeadError("the sandbox died before it answered")
+        message, fds = received
+        if "error" in message:
+            if message["errno"] is None:
+                raise SandboxError(message["error"])
+            raise Refused(message["errno"], message["error"])
+        return message, fds
+
+    def close(self) -> None:
+        """Give up on further answers."""
+        self._sock.close()
+
+
+def ask(
+    peer: socket.socket, message: Mapping[str, object], fds: Sequence[int] = (), patience: float = PATIENCE
+) -> tuple[dict[str, Any], list[int]]:
+    """One request and its one answer. Raises as ``Reply.next`` does."""
+    reply = Reply(peer, message, fds)
+    try:
+        return reply.next(patience)
+    finally:
+        reply.close()
+
+
+class Zygote:
+    """A running zygote process."""
+
+    def __init__(self, privileged: bool) -> None:
+        self.privileged = privileged
+        self.socket, theirs = wire.pair()
+        mode = "root" if privileged else "rootless"
+        devices = state_dir() / "dev"
+        devices.mkdir(mode=0o700, exist_ok=True)
+        interpreter = sys.executable or "python3"
+        try:
+            self._process = subprocess.Popen(
+                [interpreter, "-I", "-S", str(_BOOT), str(theirs.fileno()), mode, str(devices)],
+                pass_fds=[theirs.fileno()],
+                env={},
+                cwd="/",
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+        except OSError as error:
+            self.socket.close()
+            raise SandboxUnavailableError(f"cannot start {interpreter}: {error}") from error
+        finally:
+            theirs.close()
+        self._await_start()
+
+    def alive(self) -> bool:
+        """False once the process has ended."""
+        return self._process.poll() is None
+
+    def stop(self) -> None:
+        """End it, and all sandboxes with it."""
+        self.socket.close()
+        try:
+            self._process.wait(PATIENCE)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+    def forget(self) -> None:
+        """After a fork, in the child: let go of what belongs to the parent."""
+        self.socket.close()
+        self._process.returncode = 0
+
+    def _await_start(self) -> None:
+        poll = select.poll()
+        poll.register(self.socket, select.POLLIN)
+        received = wire.receive(self.socket) if poll.poll(PATIENCE * 1000) else None
+        if received is not None and "error" not in received[0]:
+            return
+        self.stop()
+        reason = received[0]["error"] if received else "it ended without a word"
+        raise SandboxUnavailableError(f"the local sandbox cannot start: {reason}. {advice(self.privileged)}")
+
+
+def advice(privileged: bool) -> str:
+    """What a user can do on a machine that refuses namespaces or overlays."""
+    if privileged:
+        return "In a container, allow mount and clone (docker run --privileged), or use backend='docker'"
+    hints = [
+        f"{name}={value}: an administrator may set it to {wanted}"
+        for name, wanted in (
+            ("kernel.apparmor_restrict_unprivileged_userns", "0"),
+            ("kernel.unprivileged_userns_clone", "1"),
+            ("user.max_user_namespaces", "10000"),
+        )
+        if (value := _sysctl(name)) not in (None, wanted) and (name != "user.max_user_namespaces" or value == "0")
+    ]
+    return "; ".join([*hints, "run as root, allow user namespaces, or use backend='docker'"])
+
+
+def _sysctl(name: str) -> str | None:
+    try:
+        return Path("/proc/sys", name.replace(".", "/")).read_text().strip()
+    except OSError:
+        return None
+
+
+def is_privileged() -> bool:
+    """True for root that may mount."""
+    if os.geteuid() != 0:
+        return False
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("CapEff:"):
+            return bool(int(line.split()[1], 16) >> _CAP_SYS_ADMIN & 1)
+    return False
+
+
+_lock = threading.Lock()
+_zygote: Zygote | None = None
+# Sockets and the like of this process, to be let go of in a forked child: an inherited end would keep
+# sandboxes alive after their owner's death.
+owned: weakref.WeakSet[Any] = weakref.WeakSet()
+
+
+def zygote() -> Zygote:
+    """This process's zygote, started if need be."""
+    global _zygote
+    with _lock:
+        if _zygote is None or not _zygote.alive():
+            if _zygote is not None:
+                _zygote.stop()
+            _zygote = Zygote(is_privileged())
+        return _zygote
+
+
+def stop() -> None:
+    """End this process's zygote, if it runs."""
+    global _zygote
+    with _lock:
+        if _zygote is not None:
+            _zygote.stop()
+            _zygote = None
+
+
+def _after_fork_in_child() -> None:
+    global _lock, _zygote
+    _lock = threading.Lock()
+    if _zygote is not None:
+        _zygote.forget()
+        _zygote = None
+    for thing in list(owned):
+        thing.forget()
+    owned.clear()
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)

@@ -1,0 +1,265 @@
+"""The file system of a sandbox: overlays over image and layers, built by the zygote and attached by the first process.
+
+A sandbox has two overlays, ``/`` and ``/usr``, because an overlay does not see through the mounts of its lower
+directories. Every layer directory therefore holds a part for each: ``root`` and ``usr`` with their work directories.
+All directories are passed as descriptors, so that no path of the host shows in the sandbox's mount table.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from forkgym.sandboxes.local import syscalls
+
+VOLUMES = ("root", "usr")
+# Where the new root is attached for the moment before it becomes "/": a directory that every machine and image has.
+_STAGE = "/usr"
+_DEVICES = {"null": (1, 3), "zero": (1, 5), "full": (1, 7), "random": (1, 8), "urandom": (1, 9), "tty": (5, 0)}
+_DEVICE_LINKS = {
+    "fd": "/proc/self/fd",
+    "stdin": "/proc/self/fd/0",
+    "stdout": "/proc/self/fd/1",
+    "stderr": "/proc/self/fd/2",
+    "ptmx": "pts/ptmx",
+}
+_MASKED = ("cmdline", "kcore", "keys")
+_SHM_OPTIONS = "mode=1777,size=64m"
+
+
+@dataclass(frozen=True)
+class Ids:
+    """How ids inside map to the host's: a range from ``base`` through the namespace ``userns``, or (rootless) not."""
+
+    base: int | None = None
+    userns: int = -1
+
+
+@dataclass(frozen=True)
+class RootSpec:
+    """What to mount. ``layers``: directories, the writable one first. ``image``: lower directories by volume.
+
+    ``binds``: (source, target) pairs of host directories to show read-only.
+    """
+
+    layers: tuple[str, ...]
+    image: dict[str, list[str]]
+    binds: tuple[tuple[str, str], ...]
+
+    @classmethod
+    def from_message(cls, message: dict[str, Any]) -> RootSpec:
+        """Read it from the request that the client sent."""
+        return cls(tuple(message["layers"]), message["image"], tuple((s, t) for s, t in message["binds"]))
+
+
+def build(spec: RootSpec, ids: Ids, devices: str) -> list[int]:
+    """Detached mounts: one per volume, the ``devices``, and one per bind. The caller closes them."""
+    opened: list[int] = []
+    built: list[int] = []
+    try:
+        for path in spec.layers:
+            opened.append(_open_layer(path, ids))
+        for volume in VOLUMES:
+            lowers = [_inside(layer, volume, opened) for layer in opened[1 : len(spec.layers)]]
+            lowers += [_open_image(path, ids, opened) for path in spec.image[volume]]
+            upper, work = _inside(opened[0], volume, opened), _inside(opened[0], volume + ".work", opened)
+            built.append(_as_mounter(ids, lambda low=lowers, up=upper, wk=work: _overlay(low, up, wk, ids)))
+        built.append(_clone_read_only(devices, devices=True))
+        built += [_clone_read_only(source) for source, _ in spec.binds]
+        return built
+    except BaseException:
+        close_all(built)
+        raise
+    finally:
+        close_all(opened)
+
+
+def enter(spec: RootSpec, built: Sequence[int]) -> None:
+    """In a new mount and pid namespace: put the built mounts together, add /proc and /dev, and make them "/"."""
+    syscalls.mount(None, "/", None, syscalls.MS_REC | syscalls.MS_PRIVATE)
+    _attach_volumes(built)
+    hidden = syscalls.MS_NOSUID | syscalls.MS_NODEV | syscalls.MS_NOEXEC
+    syscalls.mount("proc", _STAGE + "/proc", "proc", hidden)
+    syscalls.move_mount(built[2], _STAGE + "/dev")
+    syscalls.mount("shm", _STAGE + "/dev/shm", "tmpfs", syscalls.MS_NOSUID | syscalls.MS_NODEV, _SHM_OPTIONS)
+    options = "newinstance,ptmxmode=0666,mode=620"
+    syscalls.mount("devpts", _STAGE + "/dev/pts", "devpts", syscalls.MS_NOSUID | syscalls.MS_NOEXEC, options)
+    for name in _MASKED:
+        if os.path.exists(f"{_STAGE}/proc/{name}"):
+            syscalls.mount(_STAGE + "/dev/null", f"{_STAGE}/proc/{name}", None, syscalls.MS_BIND)
+    _attach_binds(spec, built)
+    close_all(built)
+    os.chdir(_STAGE)
+    syscalls.pivot_here()
+
+
+def replace(spec: RootSpec, built: Sequence[int]) -> None:
+    """From inside the sandbox's mount namespace: make newly built mounts the root of all its processes.
+
+    Working directories and open files stay in the old root, which is left read-only.
+    """
+    _attach_volumes(built)
+    for name in ("proc", "dev"):
+        fd = syscalls.open_tree("/" + name)
+        syscalls.move_mount(fd, f"{_STAGE}/{name}")
+        os.close(fd)
+    _attach_binds(spec, built)
+    os.chdir(_STAGE)
+    syscalls.pivot_here()
+
+
+def freeze() -> None:
+    """From inside: make both overlays read-only. Raises EBUSY, and changes nothing, while a process can write."""
+    frozen: list[int] = []
+    try:
+        for path in ("/", "/usr"):
+            fd = syscalls.open_tree(path)
+            try:
+                syscalls.mount_setattr(fd, set=syscalls.ATTR_RDONLY)
+            except BaseException:
+                os.close(fd)
+                raise
+            frozen.append(fd)
+    except OSError:
+        for fd in frozen:
+            syscalls.mount_setattr(fd, clear=syscalls.ATTR_RDONLY)
+        raise
+    finally:
+        close_all(frozen)
+
+
+def thaw() -> None:
+    """Undo ``freeze``."""
+    for path in ("/", "/usr"):
+        fd = syscalls.open_tree(path)
+        syscalls.mount_setattr(fd, clear=syscalls.ATTR_RDONLY)
+        os.close(fd)
+
+
+def make_devices(place: str, privileged: bool) -> None:
+    """Mount a small /dev for all sandboxes at ``place``, seen by the zygote only; each sandbox gets a read-only clone.
+
+    Read-only, since a writable one would let sandboxes see each other's files; devices work all the same.
+    """
+    # Without privilege there is no mknod, but the host's devices may be bound.
+    sources = {} if privileged else {name: syscalls.open_tree("/dev/" + name, clone=True) for name in _DEVICES}
+    tree = syscalls.new_filesystem("tmpfs", {"mode": "755", "size": "64k"})
+    for name, (major, minor) in _DEVICES.items():
+        if privileged:
+            os.mknod(name, 0o666 | stat.S_IFCHR, os.makedev(major, minor), dir_fd=tree)
+            os.chmod(f"/proc/self/fd/{tree}/{name}", 0o666)
+        else:
+            os.close(os.open(name, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o666, dir_fd=tree))
+    for name, target in _DEVICE_LINKS.items():
+        os.symlink(target, name, dir_fd=tree)
+    for name in ("shm", "pts"):
+        os.mkdir(name, 0o755, dir_fd=tree)
+    syscalls.move_mount(tree, place)
+    os.close(tree)
+    for name, fd in sources.items():
+        syscalls.move_mount(fd, f"{place}/{name}")
+        os.close(fd)
+
+
+def close_all(fds: Sequence[int]) -> None:
+    """Close every descriptor."""
+    for fd in fds:
+        os.close(fd)
+
+
+def _attach_volumes(built: Sequence[int]) -> None:
+    syscalls.move_mount(built[0], _STAGE)
+    syscalls.move_mount(built[1], _STAGE + "/usr")
+
+
+def _attach_binds(spec: RootSpec, built: Sequence[int]) -> None:
+    for (source, target), fd in zip(spec.binds, built[3:], strict=True):
+        place = _STAGE + target
+        if os.path.isdir(source_of(fd)):
+            os.makedirs(place, exist_ok=True)
+        elif not os.path.exists(place):
+            os.makedirs(os.path.dirname(place), exist_ok=True)
+            os.close(os.open(place, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o644))
+        try:
+            syscalls.move_mount(fd, place)
+        except OSError as error:
+            raise OSError(error.errno, f"cannot show {source} at {target}: {os.strerror(error.errno or 0)}") from error
+
+
+def source_of(fd: int) -> str:
+    """A path that leads to the root of the mount behind a descriptor."""
+    return f"/proc/self/fd/{fd}"
+
+
+def _open_layer(path: str, ids: Ids) -> int:
+    if ids.base is None:
+        return os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    fd = syscalls.open_tree(path, clone=True)
+    try:
+        syscalls.mount_setattr(fd, set=syscalls.ATTR_IDMAP, userns=ids.userns)
+    except BaseException:
+        os.close(fd)
+        raise
+    return fd
+
+
+def _open_image(path: str, ids: Ids, opened: list[int]) -> int:
+    """An image directory that lies on a file system without id mapping is shown as owned by nobody."""
+    try:
+        opened.append(_open_layer(path, ids))
+    except OSError as error:
+        if ids.base is None or error.errno not in (errno.EINVAL, errno.EPERM):
+            raise
+        opened.append(_open_layer(path, Ids()))
+    return opened[-1]
+
+
+def _inside(layer: int, name: str, opened: list[int]) -> int:
+    opened.append(os.open(name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=layer))
+    return opened[-1]
+
+
+def _as_mounter(ids: Ids, action: Callable[[], int]) -> int:
+    """The overlay keeps the mounter's ids for its own work on the layers, so they must be ones the layers map."""
+    if ids.base is None:
+        return action()
+    syscalls.set_fs_ids(ids.base, ids.base)
+    try:
+        return action()
+    finally:
+        syscalls.set_fs_ids(0, 0)
+
+
+def _overlay(lowers: list[int], upper: int, work: int, ids: Ids) -> int:
+    # volatile: no sync of data that dies with its sandbox. redirect_dir: directories of lower layers can be renamed.
+    flags: dict[str, str | int | None] = {"source": "sandbox", "volatile": None, "index": "off"}
+    flags |= {"userxattr": None} if ids.base is None else {"redirect_dir": "on", "metacopy": "off"}
+    try:
+        return syscalls.new_filesystem("overlay", {**flags, "upperdir": upper, "workdir": work}, lowers)
+    except OSError as error:
+        if error.errno != errno.EINVAL:
+            raise
+    return _overlay_by_names(lowers, upper, work, flags)
+
+
+def _overlay_by_names(lowers: list[int], upper: int, work: int, flags: dict[str, str | int | None]) -> int:
+    """For kernels before 6.13, whose overlay takes no descriptors: name them through /proc instead."""
+    words = [key if value is None else f"{key}={value}" for key, value in flags.items() if key != "source"]
+    words.append("lowerdir=" + ":".join(source_of(fd) for fd in lowers))
+    words += [f"upperdir={source_of(upper)}", f"workdir={source_of(work)}"]
+    syscalls.mount("sandbox", _STAGE, "overlay", 0, ",".join(words))
+    try:
+        return syscalls.open_tree(_STAGE, clone=True)
+    finally:
+        syscalls.umount(_STAGE)
+
+
+def _clone_read_only(path: str, devices: bool = False) -> int:
+    fd = syscalls.open_tree(path, clone=True, recursive=devices)
+    flags = syscalls.ATTR_RDONLY | (0 if devices else syscalls.ATTR_NODEV | syscalls.ATTR_NOSUID)
+    syscalls.mount_setattr(fd, set=flags)
+    return fd

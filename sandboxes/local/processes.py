@@ -1,0 +1,108 @@
+"""Processes of a sandbox as its first process sees them: who is there, and killing so that nobody escapes."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+_TICKS = os.sysconf("SC_CLK_TCK")
+_PATIENCE = 2.0  # seconds; a process in an uninterruptible wait dies when the wait ends
+
+
+@dataclass(frozen=True)
+class Process:
+    """One line of the process table; ``start`` in clock ticks since boot."""
+
+    pid: int
+    parent: int
+    state: str
+    start: int
+
+
+def ticks(age: float = 0.0) -> int:
+    """The clock tick ``age`` seconds ago."""
+    return int((time.clock_gettime(time.CLOCK_BOOTTIME) - age) * _TICKS)
+
+
+def table() -> dict[int, Process]:
+    """All living processes but the first, by id. Zombies are dead."""
+    found: dict[int, Process] = {}
+    for name in os.listdir("/proc"):
+        if not name.isdigit() or name == "1":
+            continue
+        try:
+            with open(f"/proc/{name}/stat", "rb") as file:
+                fields = file.read().rpartition(b") ")[2].split()
+        except OSError:
+            continue
+        state = fields[0].decode()
+        if state not in "ZX":
+            found[int(name)] = Process(int(name), int(fields[1]), state, int(fields[19]))
+    return found
+
+
+def descendants(roots: Iterable[int], processes: dict[int, Process]) -> set[int]:
+    """The roots and everything below them."""
+    children: dict[int, list[int]] = {}
+    for process in processes.values():
+        children.setdefault(process.parent, []).append(process.pid)
+    found: set[int] = set()
+    waiting = list(roots)
+    while waiting:
+        pid = waiting.pop()
+        if pid not in found:
+            found.add(pid)
+            waiting += children.get(pid, [])
+    return found
+
+
+def eliminate(since: int, keep: Iterable[int], reap: Callable[[], None]) -> int:
+    """Kill every process that started at or after the tick ``since`` and is not below one of ``keep``.
+
+    Working by elimination also finds those that left their session, group and parent. Repeats until none is left.
+    Returns how many could not be killed in time, or not at all for lack of permission.
+    """
+    deadline, pause = time.monotonic() + _PATIENCE, 0.0005
+    while True:
+        reap()
+        processes = table()
+        spared = descendants(keep, processes)
+        targets = [p.pid for p in processes.values() if p.start >= since and p.pid not in spared]
+        denied = 0
+        for pid in targets:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                continue
+            except PermissionError:
+                denied += 1
+        if len(targets) == denied or time.monotonic() > deadline:
+            return len(targets)
+        time.sleep(pause)
+        pause = min(2 * pause, 0.02)
+
+
+def stop_all(spare: Iterable[int], patience: float) -> list[int]:
+    """Stop every running process but ``spare``; returns those stopped here, once none of them runs."""
+    spared, stopped = set(spare), set[int]()
+    deadline = time.monotonic() + patience
+    while True:
+        running = [p.pid for p in table().values() if p.state not in "Tt" and p.pid not in spared]
+        if not running or time.monotonic() > deadline:
+            return sorted(stopped)
+        for pid in running:
+            with contextlib.suppress(OSError):
+                os.kill(pid, signal.SIGSTOP)
+                stopped.add(pid)
+        time.sleep(0.0005)
+
+
+def resume(pids: Iterable[int]) -> None:
+    """Let stopped processes go on."""
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            os.kill(pid, signal.SIGCONT)

@@ -1,0 +1,267 @@
+"""The persistent shell: a bash that reads a script without end.
+
+Each command is sent as ``eval '...'``, followed by a line that reports exit code, working directory, variables,
+functions and aliases over descriptor 62. The report carries a token that bash reads only after the command has ended,
+so a command can print what it likes. There is no loop in the script that a stray ``break`` could leave.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import select
+import shlex
+import threading
+import time
+from dataclasses import dataclass
+
+from forkgym.sandboxes.base import DEFAULT_MAX_OUTPUT, DEFAULT_TIMEOUT, ExecResult
+from forkgym.sandboxes.errors import SandboxDeadError
+from forkgym.sandboxes.local.commands import Peer, Pipe, check_timeout, hand_over, wait_ms
+from forkgym.sandboxes.local.launcher import Reply
+from forkgym.sandboxes.local.output import Capture
+
+_REPORT_FD, _SCRIPT_FD = 62, 63
+_MAX_REPORT = 16 << 20
+_EXIT_PATIENCE = 5.0
+_DUMP = "builtin declare -p; builtin declare -f; builtin alias -p"
+_REFRESH = (
+    '__forkgym_old=${OLDPWD-}; builtin cd -- "${PWD-/}" 2>/dev/null; OLDPWD=$__forkgym_old; unset -v __forkgym_old\n'
+)
+
+
+@dataclass(frozen=True)
+class ShellState:
+    """What a reopened or forked shell starts with. ``script`` restores variables, functions and aliases."""
+
+    cwd: str
+    script: str = ""
+
+
+@dataclass(frozen=True)
+class _Report:
+    code: int
+    state: ShellState
+
+
+class _Session:
+    """One running bash."""
+
+    def __init__(self, peer: Peer, name: str, state: ShellState, env: dict[str, str]) -> None:
+        self.name = name
+        self.output, self.script, self.report = Pipe(peer.owner), Pipe(peer.owner), Pipe(peer.owner)
+        message = {
+            "op": "exec",
+            "id": name,
+            "argv": ["bash", "--noprofile", "--norc", f"/dev/fd/{_SCRIPT_FD}"],
+            "env": {"PATH": env["PATH"]} if state.script else env,
+            "cwd": "/",
+            "stdin": False,
+            "extra": [_REPORT_FD, _SCRIPT_FD],
+        }
+        try:
+            os.set_blocking(self.script.read_end, True)
+            os.set_blocking(self.script.write_end, False)
+            fds = [self.output.write_end, self.output.write_end, self.report.write_end, self.script.read_end]
+            self.reply: Reply = peer.request(message, fds)
+        except BaseException:
+            self._close_pipes()
+            raise
+        self.output.close_write()
+        self.report.close_write()
+        os.close(self.script.read_end)
+        self.script.read_end = -1
+        self.unsent = _prologue(state)
+
+    def send_now(self, text: str) -> None:
+        """Queue script text; as much as fits is written at once."""
+        self.unsent += os.fsencode(text)
+        self.push()
+
+    def push(self) -> None:
+        """Write what the pipe takes."""
+        with contextlib.suppress(BlockingIOError, BrokenPipeError):
+            while self.unsent:
+                self.unsent = self.unsent[os.write(self.script.write_end, self.unsent[: 1 << 16]) :]
+
+    def close(self, peer: Peer | None = None) -> None:
+        """Let go of it; ``peer`` reads on from its output for background children."""
+        if peer is not None:
+            with contextlib.suppress(SandboxDeadError):
+                hand_over(peer, [self.output.read_end])
+        self.reply.close()
+        self._close_pipes()
+
+    def _close_pipes(self) -> None:
+        for pipe in (self.output, self.script, self.report):
+            pipe.close()
+
+
+class LocalShell:
+    """See ``forkgym.sandboxes.base.Shell``. Calls from several threads wait for each other."""
+
+    def __init__(self, peer: Peer, name: str, state: ShellState, env: dict[str, str]) -> None:
+        self.name = name
+        self._peer = peer
+        self._env = env
+        self._state = state
+        self._session: _Session | None = None
+        self._restarts = 0
+        self._lock = threading.Lock()
+
+    @property
+    def restarts(self) -> int:
+        """How many times the shell was lost to a timeout, an ``exit`` or a crash; the next run reopens it."""
+        return self._restarts
+
+    def run(
+        self, command: str, *, timeout: float = DEFAULT_TIMEOUT, max_output: int = DEFAULT_MAX_OUTPUT
+    ) -> ExecResult:
+        """Run ``command`` in the shell. Raises ``SandboxDeadError`` if the sandbox is gone."""
+        check_timeout(timeout)
+        if "\0" in command:
+            text = b"sandbox: a command cannot hold a NUL byte\n"
+            return ExecResult(126, text, b"", 0.0, total_bytes=len(text))
+        with self._lock:
+            return self._run(command, timeout, max_output)
+
+    def _run(self, command: str, timeout: float, max_output: int) -> ExecResult:
+        begin = time.monotonic()
+        session = self._open()
+        capture, token = Capture(max_output), secrets.token_hex(8)
+        session.send_now(_script(command, token))
+        timed_out = False
+        try:
+            report = self._follow(session, capture, token, begin + timeout)
+            if report is None:
+                timed_out = True
+                code = self._abandon(session, capture, time.monotonic() - begin)
+            elif isinstance(report, int):
+                code = report
+                self._lose(session, capture)
+            else:
+                code, self._state = report.code, report.state
+                capture.read_from(session.output.read_end)
+        except BaseException:
+            with contextlib.suppress(Exception):
+                self._abandon(session, capture, time.monotonic() - begin)
+            raise
+        return ExecResult(
+            exit_code=code,
+            stdout=capture.bytes(),
+            stderr=b"",
+            duration=time.monotonic() - begin,
+            timed_out=timed_out,
+            truncated=capture.truncated,
+            total_bytes=capture.total,
+        )
+
+    def _open(self) -> _Session:
+        if self._session is None:
+            name = f"shell-{self.name}-{secrets.token_hex(4)}"
+            self._session = _Session(self._peer, name, self._state, self._env)
+        return self._session
+
+    def _follow(self, session: _Session, capture: Capture, token: str, deadline: float) -> _Report | int | None:
+        """Wait for the report; the exit code of bash itself if it ended instead; ``None`` at the deadline."""
+        poll = select.poll()
+        for fd in (session.reply.fileno(), session.output.read_end, session.report.read_end):
+            poll.register(fd, select.POLLIN)
+        if session.unsent:
+            poll.register(session.script.write_end, select.POLLOUT)
+        end = token.encode() + b"\0"
+        received = bytearray()
+        while True:
+            ended = False
+            for fd, _ in poll.poll(wait_ms(deadline)):
+                if fd == session.output.read_end:
+                    if not capture.read_from(fd):
+                        poll.unregister(fd)
+                elif fd == session.report.read_end:
+                    if not _read_report(fd, received):
+                        poll.unregister(fd)
+                elif fd == session.script.write_end:
+                    session.push()
+                    if not session.unsent:
+                        poll.unregister(fd)
+                else:
+                    ended = True
+            if received.endswith(end) and (report := _parse(bytes(received), end)):
+                return report
+            if ended:
+                return session.reply.next()[0]["code"]
+            if time.monotonic() >= deadline:
+                return None
+
+    def _abandon(self, session: _Session, capture: Capture, age: float) -> int:
+        """Kill the bash and all that its running command started; background children of earlier ones live on."""
+        answer, _ = self._peer.ask({"op": "kill", "id": session.name, "age": age})
+        if answer["cwd"]:
+            self._state = ShellState(answer["cwd"], self._state.script)
+        self._lose(session, capture)
+        return -9
+
+    def _lose(self, session: _Session, capture: Capture) -> None:
+        more = capture.read_from(session.output.read_end)
+        session.close(self._peer if more else None)
+        self._session = None
+        self._restarts += 1
+
+    def hold(self) -> bool:
+        """Keep the shell from starting a command, if it is idle; ``release`` undoes that."""
+        return self._lock.acquire(blocking=False)
+
+    def release(self, moved: bool = False) -> None:
+        """End ``hold``. ``moved``: the root was exchanged, so bash must enter its working directory anew."""
+        if moved and self._session is not None:
+            self._session.send_now(_REFRESH)
+        self._lock.release()
+
+    @property
+    def state(self) -> ShellState:
+        """The last known state."""
+        return self._state
+
+    @property
+    def session_name(self) -> str | None:
+        """The id of the running bash, if there is one."""
+        return self._session.name if self._session is not None else None
+
+    def close(self) -> None:
+        """Let go of the shell of a sandbox that is gone."""
+        if self._session is not None:
+            self._session.close()
+            self._session = None
+
+
+def _prologue(state: ShellState) -> bytes:
+    lines = [f"exec {_SCRIPT_FD}<&-", "BASH_ARGV0=bash", "shopt -s expand_aliases"]
+    if state.script:
+        lines.append(f"eval {shlex.quote(state.script)} >/dev/null 2>&1")
+    lines.append(f"builtin cd -- {shlex.quote(state.cwd)} 2>/dev/null")
+    return os.fsencode("\n".join(lines) + "\n")
+
+
+def _script(command: str, token: str) -> str:
+    report = f'builtin printf "%s\\0%d\\0%s\\0" {token} $? "${{PWD-}}"; {_DUMP}; builtin printf "\\0%s\\0" {token}'
+    return f"eval {shlex.quote(command)} </dev/null {_REPORT_FD}>&-\n{{ {report}; }} 2>/dev/null >&{_REPORT_FD}\n"
+
+
+def _read_report(fd: int, received: bytearray) -> bool:
+    try:
+        data = os.read(fd, 1 << 16)
+    except BlockingIOError:
+        return True
+    received += data
+    if len(received) > _MAX_REPORT:
+        del received[: -(1 << 16)]
+    return bool(data)
+
+
+def _parse(received: bytes, end: bytes) -> _Report | None:
+    parts = received.split(end)
+    if len(parts) < 3:
+        return None
+    code, cwd, script = parts[-2].split(b"\0", 2)
+    return _Report(int(code), ShellState(os.fsdecode(cwd), os.fsdecode(script.rstrip(b"\0"))))
