@@ -106,10 +106,12 @@ def collect(
         while crew.busy and not (cancel and cancel.is_set()):
             for ticket, episode in crew.wait():
                 keep(ticket, episode)
+                if episode.status != "failed":
+                    continue
+                _check_budget([e for tries in ended.values() for e in tries], max_failed_share, min_attempts)
                 tries = len(ended[ticket.index])
-                if episode.status == "failed" and tries <= retries:
+                if tries <= retries:
                     crew.put(Ticket(ticket.index, f"{jobs[ticket.index].id}.retry{tries}"))
-            _check_budget([e for tries in ended.values() for e in tries], max_failed_share, min_attempts)
     finally:
         for ticket, episode in crew.stop():
             keep(ticket, episode)

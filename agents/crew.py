@@ -6,7 +6,7 @@ import contextlib
 import queue
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from forkgym.agents.base import Completion, Episode, Policy, SamplingParams
@@ -73,17 +73,22 @@ class Crew:
         self._open += 1
         self._todo.put(ticket)
 
-    def wait(self) -> list[tuple[Ticket, Episode]]:
-        """Episodes that ended since the last call: at least one, unless none ends within a moment.
+    def wait(self) -> Iterator[tuple[Ticket, Episode]]:
+        """The episodes that have ended; waits a moment for the first.
 
         Raises what a worker could not record, such as a ``ConfigError``.
         """
-        ended: list[tuple[Ticket, Episode]] = []
-        with contextlib.suppress(queue.Empty):
-            ended.append(self._took(self._done.get(timeout=POLL_SECONDS)))
-            while True:
-                ended.append(self._took(self._done.get_nowait()))
-        return ended
+        timeout = POLL_SECONDS
+        while True:
+            try:
+                ticket, outcome = self._done.get(timeout=timeout)
+            except queue.Empty:
+                return
+            self._open -= 1
+            if isinstance(outcome, BaseException):
+                raise outcome
+            yield ticket, outcome
+            timeout = 0.0
 
     def stop(self) -> list[tuple[Ticket, Episode]]:
         """End the threads and close their environments; returns what was still being played, mostly cancelled.
@@ -118,13 +123,6 @@ class Crew:
             with contextlib.suppress(SandboxError, EpisodeOverError):
                 env.box.close()
 
-    def _took(self, item: tuple[Ticket, Outcome]) -> tuple[Ticket, Episode]:
-        self._open -= 1
-        ticket, outcome = item
-        if isinstance(outcome, BaseException):
-            raise outcome
-        return ticket, outcome
-
     def _cancelled(self, ticket: Ticket) -> Episode:
         episode = self._blank(ticket)
         cancel(episode, "stopped while the policy was still busy")
@@ -142,7 +140,7 @@ class Crew:
                 try:
                     env = env or self._new_env()
                     outcome = self._play(env, ticket)
-                except Exception as error:
+                except BaseException as error:
                     outcome = self._broken(ticket, error)
                 if env is not None and (isinstance(outcome, BaseException) or outcome.status == "failed"):
                     self._drop(env)
@@ -160,9 +158,9 @@ class Crew:
             cancel(episode, f"stopped: {episode.detail}")  # its sandbox was closed under it
         return episode
 
-    def _broken(self, ticket: Ticket, error: Exception) -> Outcome:
-        if isinstance(error, ConfigError):
-            return error
+    def _broken(self, ticket: Ticket, error: BaseException) -> Outcome:
+        if isinstance(error, ConfigError) or not isinstance(error, Exception):
+            return error  # raised again in the caller's thread
         episode = self._blank(ticket)
         if self._halt.is_set():
             cancel(episode, f"stopped: {error}")

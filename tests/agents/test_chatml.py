@@ -3,6 +3,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from forkgym.agents.formats.chatml import SMOLLM2_SYSTEM, ChatML
 from forkgym.agents.registry import make_format
@@ -44,6 +46,13 @@ def test_conversation_built_turn_by_turn_is_the_template_render(smollm2: HFToken
         assert ids[: len(before)] == before
         messages += [{"role": "assistant", "content": turn}, {"role": "user", "content": output}]
     assert ids == template(smollm2, messages, ask=True)
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.text().filter(lambda text: "<" not in text), min_size=1, max_size=3))
+def test_any_text_renders_as_the_template_does(smollm2: HFTokenizer, texts: list[str]) -> None:
+    messages = [{"role": "system", "content": "x"}, *({"role": "user", "content": text} for text in texts)]
+    assert ChatML(smollm2).start(messages) == template(smollm2, messages, ask=True)
 
 
 def test_marker_inside_an_observation_ends_nothing(smollm2: HFTokenizer) -> None:
