@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from forkgym.agents.base import ChatFormat, Completion, Episode, Policy, SamplingParams, Segment, Step
-from forkgym.agents.errors import ContextLengthError
-from forkgym.agents.loops.recording import Cancelled, finish, recording
+from forkgym.agents.errors import ContextLengthError, HarnessError
+from forkgym.agents.loops.recording import Cancelled, finish, recording, timed_step
 from forkgym.agents.loops.sampling import sample
 from forkgym.envs import formats
 from forkgym.envs.base import Malformed
@@ -26,7 +27,8 @@ class BashAgent:
     """Plays one episode as a single token stream.
 
     The whole stream goes to the policy each turn, so an engine can keep its prefix. Only what the policy sampled is
-    marked ``sampled``; the stop token is part of it only if the policy emitted it.
+    marked ``sampled``; the stop token is part of it only if the policy emitted it. Sampled tokens count against the
+    environment's token budget.
 
     - ``format``: the chat format of the policy's model.
     - ``system``: the system message; ``None`` for none. ``examples``: messages between it and the task.
@@ -84,7 +86,7 @@ class BashAgent:
         segment = Segment()
         record.segments.append(segment)
         segment.append_prompt(self.format.start(record.prompt), 0)
-        for turn in range(1 << 30):
+        for turn in itertools.count():
             start = time.perf_counter()
             try:
                 completion = sample(
@@ -100,19 +102,22 @@ class BashAgent:
             text = self._act(env, record, completion, turn, policy_seconds)
             if env.outcome is not None:
                 return
-            ids = self.format.extend(segment.ids, [{"role": "user", "content": text}])
-            segment.append_prompt(ids[len(segment.ids) :], turn)
+            segment.append_prompt(self._answer(segment.ids, text), turn)
+
+    def _answer(self, ids: list[int], text: str) -> list[int]:
+        """The new ids that show an observation and ask for the next turn."""
+        extended = self.format.extend(ids, [{"role": "user", "content": text}])
+        if extended[: len(ids)] != ids:
+            raise HarnessError(f"chat format {self.format.name!r} rewrote tokens that were already in the stream")
+        return extended[len(ids) :]
 
     def _act(self, env: CodingEnv, record: Episode, completion: Completion, turn: int, policy_seconds: float) -> str:
         env.charge_tokens(len(completion.ids))
         text = self.format.decode(completion.ids)
         action = self._parse(text)
-        start = time.perf_counter()
-        observation, reward, *_ = env.step(action)
-        seconds = time.perf_counter() - start
-        shown = observation["text"]
+        shown, reward, seconds = timed_step(env, action)
         if self._observation_chars is not None:
             shown = cap(shown, self._observation_chars)
         described: Mapping[str, Any] = {"malformed": action.message} if isinstance(action, Malformed) else {**action}
-        record.steps.append(Step(turn, text, described, shown, float(reward), seconds, policy_seconds))
+        record.steps.append(Step(turn, text, described, shown, reward, seconds, policy_seconds))
         return shown

@@ -11,7 +11,7 @@ from dataclasses import replace
 from forkgym.agents.base import Episode, Policy, SamplingParams, Step
 from forkgym.agents.loops.bash import BashAgent
 from forkgym.agents.loops.edits import view_command, write_commands
-from forkgym.agents.loops.recording import finish, recording
+from forkgym.agents.loops.recording import finish, recording, timed_step
 from forkgym.agents.policies.scripted import ScriptedPolicy
 from forkgym.agents.tokenizers import Tokenizer
 from forkgym.envs.base import ToolCall
@@ -58,8 +58,8 @@ class _FixedAgent:
             observation, _ = env.reset(seed=seed, options={"task": task})
             record.prompt = [{"role": "user", "content": observation["text"]}]
             for turn, action in enumerate(self._actions(env.task)):
-                observation, reward, *_ = env.step(action)
-                record.steps.append(Step(turn, "", {**action}, observation["text"], float(reward), 0.0))
+                text, reward, seconds = timed_step(env, action)
+                record.steps.append(Step(turn, "", {**action}, text, reward, seconds))
                 if env.outcome is not None:
                     break
             finish(record, env)

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 from forkgym.agents.base import Episode
 from forkgym.agents.errors import HarnessError, PolicyError
-from forkgym.envs.base import FailureKind
+from forkgym.envs.base import FailureKind, Malformed, ToolCall
 from forkgym.envs.core import CodingEnv
 from forkgym.envs.errors import ResetError
 from forkgym.errors import ConfigError
@@ -32,6 +32,13 @@ def failure_kind(error: Exception) -> FailureKind:
         if isinstance(error, types):
             return kind
     return "harness"
+
+
+def timed_step(env: CodingEnv, action: ToolCall | Malformed) -> tuple[str, float, float]:
+    """One step: observation text, reward, wall seconds."""
+    start = time.perf_counter()
+    observation, reward, *_ = env.step(action)
+    return observation["text"], float(reward), time.perf_counter() - start
 
 
 def fail(episode: Episode, kind: FailureKind, detail: str) -> None:

@@ -165,6 +165,16 @@ def test_error_of_the_loop_itself_is_the_harness(make_env) -> None:
     assert episode.detail == "KeyError: 'lost'"
 
 
+def test_format_that_rewrites_the_stream_is_caught(make_env) -> None:
+    class Rewriting(ChatML):
+        def extend(self, ids, messages):
+            return [0, *super().extend(ids, messages)[1:]]
+
+    episode = play(make_env(), ScriptedPolicy([LOOK, SUBMIT]), BashAgent(Rewriting(ByteTokenizer())))
+    assert (episode.status, episode.reason, episode.reward) == ("failed", "harness", None)
+    assert "rewrote tokens" in episode.detail
+
+
 @pytest.mark.parametrize(
     "stop", [KeyboardInterrupt(), Completion((), (), "cancelled"), Completion((1,), (-1.0,), "cancelled")]
 )
