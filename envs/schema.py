@@ -96,9 +96,9 @@ def sample(schema: Schema, rng: np.random.Generator) -> Any:
         return random_text(rng, shortest, longest)
     if kind == "boolean":
         return bool(_draw(rng, 0, 1))
-    low = schema.get("minimum", min(0, schema.get("maximum", 0)))
-    high = schema.get("maximum", low + 100)
-    return _draw(rng, math.ceil(low), math.floor(high)) if kind == "integer" else rng.uniform(low, high)
+    low: float = schema.get("minimum", min(0, schema.get("maximum", 0)))
+    high: float = schema.get("maximum", low + 100)
+    return _draw(rng, math.ceil(low), math.floor(high)) if kind == "integer" else float(rng.uniform(low, high))
 
 
 def random_text(rng: np.random.Generator, shortest: int, longest: int) -> str:

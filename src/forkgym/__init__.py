@@ -3,15 +3,15 @@
 Importing this package registers the environment ids with Gymnasium, as strings, and does nothing else.
 """
 
-from gymnasium.envs.registration import register, registry
+import gymnasium.envs.registration as _registration
 
 __version__ = "0.1.0"
 
-ENV_IDS = {"forkgym/SWE-v0": {"family": "swe"}}
+ENV_IDS = {"forkgym/SWE-v0": {"tasks": "swe/*"}}
 
 for _id, _options in ENV_IDS.items():
-    if _id not in registry:
-        register(
+    if _id not in _registration.registry:
+        _registration.register(
             _id,
             entry_point="forkgym.envs.core:CodingEnv",
             vector_entry_point="forkgym.envs.vector:make_thread_vector",

@@ -1,0 +1,102 @@
+"""Where an environment gets its tasks, sandboxes and verdicts from: the rooms below it, behind one object."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from dataclasses import replace
+
+import numpy as np
+
+from forkgym import sandboxes
+from forkgym import tasks as task_room
+from forkgym.errors import ConfigError
+from forkgym.sandboxes.base import Backend, Limits, Sandbox, SandboxSpec
+from forkgym.sandboxes.errors import SandboxError
+from forkgym.tasks.base import Submission, Task, Verdict
+from forkgym.tasks.grading import grade
+from forkgym.tasks.loader import Spec
+from forkgym.tasks.submission import capture
+from forkgym.tasks.taskset import TaskSet
+from forkgym.tasks.workspace import prepare
+
+
+class World:
+    """A task set and a backend. Refuses at construction what the backend cannot do."""
+
+    def __init__(self, tasks: Spec, split: str | None, sandbox: str | Backend, limits: Limits | None) -> None:
+        self.tasks: TaskSet = task_room.load(tasks, split=split)
+        if not len(self.tasks):
+            raise ConfigError("the task set is empty")
+        self._backend = _able(sandbox) if isinstance(sandbox, str) else _refuse_unable(sandbox)
+        self._limits = limits
+
+    def tool_names(self) -> tuple[str, ...]:
+        """The tools that the first task names."""
+        return self.tasks[0].tools
+
+    def task(self, task_id: str) -> Task:
+        """The task of this id. Raises ``TaskNotFoundError``."""
+        return self._limited(self.tasks[task_id])
+
+    def draw(self, rng: np.random.Generator) -> Task:
+        """A task of the set, uniformly."""
+        return self._limited(self.tasks[int(rng.integers(len(self.tasks)))])
+
+    def prepare(self, task: Task) -> Sandbox:
+        """A sandbox in which the task can begin."""
+        return prepare(task, self._backend)
+
+    def restore(self, task: Task, snapshot: str) -> Sandbox:
+        """A sandbox in the state of this snapshot."""
+        spec = SandboxSpec(image=task.image, limits=task.limits, network=task.network, workdir=task.workdir)
+        return self._backend.create(spec, snapshot)
+
+    def forget(self, snapshot: str) -> None:
+        """Delete a snapshot; one that is gone already is no error."""
+        with contextlib.suppress(SandboxError):
+            self._backend.delete_snapshot(snapshot)
+
+    def submission(self, box: Sandbox, task: Task) -> Submission:
+        """What was changed in ``box``, read on a fork that is thrown away."""
+        with box.fork(1)[0] as branch:
+            return capture(branch, task)
+
+    def grade(self, task: Task, submission: Submission) -> Verdict:
+        """The verdict, from a clean sandbox."""
+        return grade(task, submission, self._backend)
+
+    def _limited(self, task: Task) -> Task:
+        return task if self._limits is None else replace(task, limits=self._limits)
+
+
+class Holdings:
+    """What an environment must give back: its sandbox, and the snapshots it took. It does not know the environment."""
+
+    def __init__(self, world: World, box: Sandbox | None) -> None:
+        self.world = world
+        self.box = box
+        self.snapshots: list[str] = []
+
+    def close_box(self) -> None:
+        """Remove the sandbox. Idempotent."""
+        box, self.box = self.box, None
+        if box is not None:
+            box.close()
+
+    def close(self) -> None:
+        """Remove everything. Idempotent."""
+        self.close_box()
+        while self.snapshots:
+            self.world.forget(self.snapshots.pop())
+
+
+@functools.cache
+def _able(name: str) -> Backend:
+    return _refuse_unable(sandboxes.backend(name))
+
+
+def _refuse_unable(backend: Backend) -> Backend:
+    if not backend.capabilities().fork:
+        raise ConfigError(f"backend {backend.name!r} cannot fork here, and grading works on a fork")
+    return backend
