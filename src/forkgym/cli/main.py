@@ -141,10 +141,13 @@ def evaluate(
 def train(
     recipe: Annotated[str, typer.Argument(help="A recipe file, or the name of a bundled one.")],
     overrides: Annotated[list[str] | None, typer.Argument(help="key=value pairs that replace recipe entries.")] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on from the newest checkpoint in the run's folder.")
+    ] = False,
     json: Json = False,
 ) -> None:
-    """Train by a recipe. The resolved recipe is printed first; a stopped run goes on from its checkpoint."""
-    _call("train", "train", recipe, overrides or [], as_json=json)
+    """Train by a recipe, after printing what exactly will be computed."""
+    _call("train", "train", recipe, overrides or [], resume=resume, as_json=json)
 
 
 @app.command()

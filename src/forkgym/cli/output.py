@@ -14,6 +14,7 @@ from forkgym.agents.errors import AgentError, FailureBudgetError, PolicyError
 from forkgym.errors import ConfigError, ForkGymError, MissingExtraError
 from forkgym.sandboxes.errors import SandboxError, SandboxLimitError, SandboxUnavailableError
 from forkgym.tasks.errors import TaskFormatError, TaskNotFoundError
+from forkgym.trainers.errors import CheckpointError, InterruptedTraining, NonFiniteError
 
 # Results go to standard output, progress and errors to standard error, so that a pipe sees results only.
 out = Console(highlight=False)
@@ -21,6 +22,9 @@ err = Console(stderr=True, highlight=False)
 
 # The first class that fits says what to do next; the message itself says what happened.
 ADVICE: tuple[tuple[type[BaseException], str], ...] = (
+    (InterruptedTraining, "The same command goes on from there (`forkgym train` with --resume)."),
+    (CheckpointError, "Name another checkpoint or run, or train anew with another `out`."),
+    (NonFiniteError, "Nothing bad was saved. Lower the learning rate, then resume or start again."),
     (MissingExtraError, "Install it with the command above, then run this again; `forkgym doctor` lists all extras."),
     (TaskNotFoundError, "`forkgym tasks list` shows every task; a pattern such as 'swe/tiny/*' selects several."),
     (TaskFormatError, "Correct that file, then `forkgym tasks verify` checks the task."),
@@ -44,14 +48,14 @@ def print_json(value: Any) -> None:
 
 
 def report_error(error: BaseException, *, debug: bool, as_json: bool) -> int:
-    """Say in two lines what happened and what to do; returns the exit code (2 wrong input, 1 anything else)."""
+    """Say in two lines what happened and what to do; returns the exit code: 2 wrong input, 130 interrupted, 1 other."""
     if debug:
         traceback.print_exception(error)
     known = isinstance(error, (ForkGymError, OSError, MemoryError))
     what = str(error) or type(error).__name__
     what = "\n       ".join(what.splitlines()) if known else f"{type(error).__name__}: {what}"
     advice = next((text for kind, text in ADVICE if isinstance(error, kind)), BUG)
-    code = 2 if isinstance(error, ConfigError) else 1
+    code = error.exit_code if isinstance(error, InterruptedTraining) else 2 if isinstance(error, ConfigError) else 1
     if as_json:
         print_json({"error": {"type": type(error).__name__, "message": what, "advice": advice, "exit_code": code}})
     err.print(Text.assemble(("error: ", "bold red"), what), soft_wrap=True)

@@ -6,11 +6,12 @@ import json
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from forkgym.agents.base import Agent, Policy
-from forkgym.agents.registry import AGENTS, make_agent, make_format
+from forkgym.agents.registry import AGENTS, make_agent, make_format, make_policy
 from forkgym.cli.output import err
 from forkgym.errors import ConfigError, MissingExtraError
 from forkgym.registry import unknown
@@ -68,7 +69,7 @@ def _find(model: str) -> _Model:
     path = Path(model)
     if not path.is_dir() or (path / "config.json").is_file():
         return _Model({"name": model})
-    checkpoint = _engine("checkpoint").find(path)
+    checkpoint = engine("checkpoint").find(path)
     recipe = json.loads((checkpoint / "state.json").read_text()).get("recipe", {})
     if "model" not in recipe:
         raise ConfigError(f"checkpoint {checkpoint} does not say which model it is of; name a run of `forkgym train`")
@@ -77,22 +78,18 @@ def _find(model: str) -> _Model:
 
 
 def _load(wanted: _Model, slots: int) -> tuple[Policy, Any]:
-    models, recipe = _engine("models"), _engine("recipe")
+    models, recipe = engine("models"), engine("recipe")
     section = recipe.ModelSection.model_validate(wanted.section)
     with err.status("Loading the model (the first time takes half a minute) …"):
         loaded = models.load_model(section)
         if wanted.weights is not None:
-            _engine("checkpoint").load_weights(wanted.weights, loaded.model)
-        from forkgym.agents.policies.hf import HFPolicy
-
-        dtype = models.compute_dtype(section)
-        return HFPolicy(loaded.model, dtype=dtype, slots=slots, context=wanted.context), loaded.tokenizer
+            engine("checkpoint").load_weights(wanted.weights, loaded.model)
+        options = {"dtype": models.compute_dtype(section), "slots": slots, "context": wanted.context}
+        return make_policy({"name": "hf", "model": loaded.model, **options}), loaded.tokenizer
 
 
-def _engine(module: str) -> Any:
-    """A module of the trainers that needs torch."""
-    from importlib import import_module
-
+def engine(module: str) -> Any:
+    """A module of the trainers that needs torch. Raises ``MissingExtraError`` without it."""
     try:
         return import_module(f"forkgym.trainers.{module}")
     except ModuleNotFoundError as error:
