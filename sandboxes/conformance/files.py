@@ -80,8 +80,7 @@ def read_special_files_refused(backend: Backend) -> None:
         equal("below a file", _number(box, "five/six"), errno.ENOTDIR)
         equal("a link to itself", _number(box, "loop"), errno.ELOOP)
         equal("a file of exactly the limit", box.read_file("five", max_bytes=5), b"12345")
-        error = raises("a file over the limit", SandboxFileError, lambda: box.read_file("sparse", max_bytes=1000))
-        equal("its errno", getattr(error, "errno", None), errno.EFBIG)
+        equal("the start of a huge file", box.read_file("sparse", max_bytes=1000), bytes(1000))
 
 
 @case
@@ -89,6 +88,7 @@ def write_through_dangling_link(backend: Backend) -> None:
     """Writing follows links inside the sandbox only; the host is untouched and failures carry their errno."""
     with tempfile.TemporaryDirectory() as folder, backend.create(SandboxSpec()) as box:
         output(box, f"ln -s {folder}/made link; ln -s {folder} parent; mkdir dir; mkfifo fifo; ln -s /work/dir inner")
+        output(box, "mkdir -m 555 shut")
         for path in ("link", "parent/made", f"{'../' * 12}{folder}/made", f"/proc/1/root{folder}/made"):
             try:
                 box.write_file(path, b"x")
@@ -97,7 +97,7 @@ def write_through_dangling_link(backend: Backend) -> None:
         equal("made on the host", list(Path(folder).iterdir()), [])
         box.write_file("inner/file", b"inside")
         equal("through an inner link", output(box, "cat dir/file"), b"inside")
-        for path, number in (("dir", errno.EISDIR), ("dir/file/below", errno.ENOTDIR), ("/etc/passwd", errno.EACCES)):
+        for path, number in (("dir", errno.EISDIR), ("dir/file/below", errno.ENOTDIR), ("shut/file", errno.EACCES)):
             error = raises(f"writing {path}", SandboxFileError, lambda path=path: box.write_file(path, b"x"))
             equal(f"errno of {path}", getattr(error, "errno", None), number)
         for path in ("fifo", "/dev/null", "/proc/1/mem", "/proc/sys/kernel/hostname"):
@@ -133,8 +133,8 @@ def upload_owned_by_user(backend: Backend) -> None:
         (tree / "tool.sh").write_text("#!/bin/sh\necho tool\n")
         (tree / "tool.sh").chmod(0o750)
         (tree / "sub" / "data").write_bytes(b"\0\xff" * 100_000)
-        (tree / "sub" / "locked").write_text("x")
-        (tree / "sub" / "locked").chmod(0o400)
+        (tree / "sub" / "closed").write_text("x")
+        (tree / "sub" / "closed").chmod(0o600)
         (tree / "link").symlink_to("sub/data")
         box.upload(tree, "/work/up")
         equal(
@@ -146,9 +146,9 @@ def upload_owned_by_user(backend: Backend) -> None:
         equal(
             "names",
             output(box, "cd up; find . | sort"),
-            b".\n./link\n./sub\n./sub/data\n./sub/empty\n./sub/locked\n./sub/new\n./tool.sh\n",
+            b".\n./link\n./sub\n./sub/closed\n./sub/data\n./sub/empty\n./sub/new\n./tool.sh\n",
         )
-        equal("a link stays one", output(box, "readlink up/link; stat -c %a up/sub/locked"), b"sub/data\n400\n")
+        equal("a link stays one", output(box, "readlink up/link; stat -c %a up/sub/closed"), b"sub/data\n600\n")
         box.upload(tree / "tool.sh", "/work/single/file.sh")
         equal("one file", output(box, "single/file.sh"), b"tool\n")
         raises("an absent source", OSError, lambda: box.upload(tree / "absent", "/work/absent"))
