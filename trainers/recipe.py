@@ -275,7 +275,7 @@ class GrpoRecipe(Run):
 
 
 class DataSection(Section):
-    """Demonstrations: a file of episodes, or played anew by the agent on each task of the training split."""
+    """Demonstrations: a file of episodes, or the reference solutions of the training split, played for the occasion."""
 
     path: str | None = None
     episodes_per_task: Count = 1
@@ -294,7 +294,8 @@ class SftRecipe(Run):
     """Supervised fine-tuning on the sampled tokens of demonstration episodes."""
 
     algorithm: Literal["sft"]
-    agent: AgentSection = AgentSection(name="demonstration")
+    agent: AgentSection = AgentSection()
+    """Whose prompts the demonstrations have; must be ``bash`` or made like it."""
     data: DataSection = DataSection()
     episodes_per_step: Count = 16
 

@@ -1,0 +1,186 @@
+"""Checkpoints that are whole or absent, and resume exactly.
+
+One folder ``step-000012`` holds ``weights.safetensors`` (what is trained), ``training.safetensors`` (optimizer moments,
+torch's generator), ``state.json`` (step, data cursor, ledger, other generators) and ``manifest.json`` with the SHA-256
+of each file. It is written under another name, synced and renamed; a reader takes the newest that matches its manifest.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import random
+import shutil
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import safetensors.torch as safetensors
+import torch
+from torch import Tensor
+
+from forkgym.trainers.errors import CheckpointError
+
+SCHEMA_VERSION = 1
+WEIGHTS, TRAINING, STATE, MANIFEST = "weights.safetensors", "training.safetensors", "state.json", "manifest.json"
+_TORCH_RNG = "rng.torch"
+
+
+@dataclass
+class TrainState:
+    """Where a run stands between two steps.
+
+    ``cursor`` counts the groups drawn from the task order. ``ledger`` lists every (task visit, sample) that was
+    trained, each once. ``in_flight`` lists the groups the next step will play: a resumed run must plan the same.
+    """
+
+    step: int = 0
+    cursor: int = 0
+    elapsed_s: float = 0.0
+    ledger: list[str] = field(default_factory=list[str])
+    in_flight: list[str] = field(default_factory=list[str])
+    recipe: dict[str, Any] = field(default_factory=dict[str, Any])
+
+
+def save(folder: Path, state: TrainState, model: Any, optimizer: torch.optim.Optimizer, keep: int) -> Path:
+    """Write the checkpoint of ``state.step`` into ``folder``, then remove all but the newest ``keep``.
+
+    A whole checkpoint of this step stays as it is. What a killed process left half-written is removed.
+    """
+    target = folder / f"step-{state.step:06d}"
+    if target.exists() and not _damage(target):
+        return target
+    folder.mkdir(parents=True, exist_ok=True)
+    for left in (*folder.glob(".writing-*"), *folder.glob(".removing-*")):
+        shutil.rmtree(left)
+    scratch = folder / f".writing-{target.name}"
+    scratch.mkdir()
+    names = {id(p): name for name, p in model.named_parameters()}
+    safetensors.save_file(
+        _whole({n: p.detach() for n, p in model.named_parameters() if p.requires_grad}), scratch / WEIGHTS
+    )
+    safetensors.save_file(_whole(_moments(optimizer, names) | {_TORCH_RNG: torch.get_rng_state()}), scratch / TRAINING)
+    content = {"schema_version": SCHEMA_VERSION, **asdict(state), "rng": _generators()}
+    (scratch / STATE).write_text(json.dumps(content))
+    sums = {name: _sha256(scratch / name) for name in (WEIGHTS, TRAINING, STATE)}
+    (scratch / MANIFEST).write_text(json.dumps({"schema_version": SCHEMA_VERSION, "sha256": sums}, indent=1))
+    for path in (*scratch.iterdir(), scratch):
+        _sync(path)
+    _discard(target)
+    scratch.rename(target)
+    _sync(folder)
+    for old in _steps(folder)[keep:]:
+        _discard(old)
+    return target
+
+
+def latest(folder: Path) -> Path | None:
+    """The newest checkpoint in ``folder`` whose files match its manifest; damaged ones are passed over."""
+    return next((path for path in _steps(folder) if not _damage(path)), None)
+
+
+def find(path: Path) -> Path:
+    """A checkpoint from the path of one, of a folder of some, or of a run. Raises ``CheckpointError``."""
+    if (path / MANIFEST).is_file():
+        if damage := _damage(path):
+            raise CheckpointError(f"checkpoint {path} is damaged: {damage}; use another")
+        return path
+    for folder in (path, path / "checkpoints"):
+        if found := latest(folder):
+            return found
+    raise CheckpointError(f"no whole checkpoint in {path}; name a run folder or a folder step-NNNNNN")
+
+
+def load_weights(path: Path, model: Any) -> None:
+    """Put the weights of a checkpoint into ``model``; those it does not hold stay. Raises ``CheckpointError``."""
+    own = dict(cast("Iterable[tuple[str, Tensor]]", model.named_parameters()))
+    stored = safetensors.load_file(path / WEIGHTS)
+    wrong = [name for name, value in stored.items() if name not in own or own[name].shape != value.shape]
+    if wrong:
+        raise CheckpointError(f"checkpoint {path} is of another model: {wrong[0]!r} does not fit")
+    with torch.no_grad():
+        for name, value in stored.items():
+            own[name].copy_(value)
+
+
+def restore(path: Path, model: Any, optimizer: torch.optim.Optimizer) -> TrainState:
+    """Put weights, optimizer moments and random generators back, and return the state. Raises ``CheckpointError``."""
+    content: dict[str, Any] = json.loads((path / STATE).read_text())
+    if content.pop("schema_version") != SCHEMA_VERSION:
+        raise CheckpointError(f"checkpoint {path} was written by another version of forkgym")
+    trained = {name for name, p in model.named_parameters() if p.requires_grad}
+    if trained != set(safetensors.load_file(path / WEIGHTS)):
+        raise CheckpointError(f"checkpoint {path} trained other weights than this recipe does (model, train_layers)")
+    load_weights(path, model)
+    tensors = safetensors.load_file(path / TRAINING)
+    torch.set_rng_state(tensors.pop(_TORCH_RNG))
+    for name, parameter in model.named_parameters():
+        prefix = f"moments.{name}."
+        moments = {key.removeprefix(prefix): value for key, value in tensors.items() if key.startswith(prefix)}
+        if moments:
+            optimizer.state[parameter] = moments
+    _set_generators(content.pop("rng"))
+    return TrainState(**content)
+
+
+def _moments(optimizer: torch.optim.Optimizer, names: dict[int, str]) -> dict[str, Tensor]:
+    """AdamW's state per parameter, flat and by name: tensors only, so nothing is pickled."""
+    return {
+        f"moments.{names[id(parameter)]}.{key}": value
+        for parameter, moments in optimizer.state.items()
+        for key, value in cast("dict[str, Tensor]", moments).items()
+    }
+
+
+def _whole(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {name: value.contiguous().clone() for name, value in tensors.items()}
+
+
+def _generators() -> dict[str, Any]:
+    kind, keys, *rest = cast("tuple[Any, ...]", np.random.get_state())
+    return {"python": random.getstate(), "numpy": [kind, keys.tolist(), *rest]}
+
+
+def _set_generators(stored: dict[str, Any]) -> None:
+    version, internal, gauss = stored["python"]
+    random.setstate((version, tuple(internal), gauss))
+    kind, keys, *rest = stored["numpy"]
+    np.random.set_state((kind, np.array(keys, dtype=np.uint32), *rest))
+
+
+def _steps(folder: Path) -> list[Path]:
+    """Checkpoint folders, newest first; those being written have other names."""
+    return sorted(folder.glob("step-[0-9]*"), reverse=True)
+
+
+def _damage(path: Path) -> str:
+    """What is wrong with a checkpoint; empty if nothing is."""
+    try:
+        sums: dict[str, str] = json.loads((path / MANIFEST).read_text())["sha256"]
+        return next((f"{name} does not match its checksum" for name in sums if _sha256(path / name) != sums[name]), "")
+    except (OSError, ValueError, KeyError) as error:
+        return f"{type(error).__name__}: {error}"
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _sync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _discard(path: Path) -> None:
+    """Remove a folder so that a crash cannot leave a half of it under a name that is read."""
+    if path.exists():
+        doomed = path.with_name(f".removing-{path.name}")
+        path.rename(doomed)
+        shutil.rmtree(doomed)

@@ -1,0 +1,115 @@
+"""Where a trainer gets its episodes from: a ``Player``, by default environments, an agent and the model itself.
+
+``EnvPlayer`` is the real one; any object with these methods can stand in, such as a game without a sandbox.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal, Protocol
+
+import gymnasium as gym
+from torch import Tensor
+
+from forkgym import tasks
+from forkgym.agents.base import Agent, Episode, SamplingParams
+from forkgym.agents.collect import Collection, Job, collect
+from forkgym.agents.policies.hf import HFPolicy
+from forkgym.envs.core import CodingEnv
+from forkgym.trainers.recipe import EnvSection
+
+Split = Literal["train", "eval"]
+
+
+class Player(Protocol):
+    """Plays episodes with the current weights."""
+
+    def tasks(self, split: Split) -> Sequence[str]:
+        """Task ids of a split."""
+        ...
+
+    def play(
+        self,
+        split: Split,
+        jobs: Sequence[Job],
+        sampling: SamplingParams,
+        on_episode: Callable[[Episode], None],
+        cancel: threading.Event,
+    ) -> Collection:
+        """As ``forkgym.agents.collect.collect``."""
+        ...
+
+    def update(self, weights: Mapping[str, Tensor]) -> None:
+        """Sample with these weights from now on."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class EnvPlayer:
+    """Episodes in environments of the recipe, with the model as policy, or without one for scripted agents."""
+
+    def __init__(
+        self,
+        env: EnvSection,
+        agent: Agent,
+        policy: HFPolicy | None,
+        *,
+        reward: str = "resolved",
+        concurrency: int = 8,
+        retries: int = 1,
+        max_failed_share: float = 0.5,
+    ) -> None:
+        self._env = env
+        self._agent = agent
+        self._policy = policy
+        self._reward = reward
+        self._options: dict[str, Any] = {
+            "concurrency": concurrency,
+            "retries": retries,
+            "max_failed_share": max_failed_share,
+        }
+
+    def tasks(self, split: Split) -> Sequence[str]:
+        return tasks.load(self._env.tasks, split=self._split(split)).ids
+
+    def play(
+        self,
+        split: Split,
+        jobs: Sequence[Job],
+        sampling: SamplingParams,
+        on_episode: Callable[[Episode], None],
+        cancel: threading.Event,
+    ) -> Collection:
+        return collect(
+            jobs,
+            lambda: self._make(split),
+            self._agent,
+            self._policy,
+            sampling=sampling,
+            on_episode=on_episode,
+            cancel=cancel,
+            **self._options,
+        )
+
+    def update(self, weights: Mapping[str, Tensor]) -> None:
+        if self._policy is not None:
+            self._policy.update(weights)
+
+    def close(self) -> None:
+        if self._policy is not None:
+            self._policy.close()
+
+    def _split(self, split: Split) -> str:
+        return self._env.split if split == "train" else self._env.eval_split
+
+    def _make(self, split: Split) -> CodingEnv:
+        env: Any = gym.make(
+            self._env.id,
+            tasks=self._env.tasks,
+            split=self._split(split),
+            reward=self._reward,
+            **self._env.options,
+        )
+        return env.unwrapped
