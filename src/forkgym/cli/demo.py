@@ -23,6 +23,7 @@ from forkgym import __version__
 from forkgym.agents.base import Episode
 from forkgym.agents.records import EpisodeWriter, read_episodes
 from forkgym.cli.demo_report import COLUMNS, DemoResult, Stage, report_data, table_rows
+from forkgym.cli.evaluate import last_attempts
 from forkgym.cli.live import LiveView
 from forkgym.cli.output import err, out
 from forkgym.cli.players import engine
@@ -75,8 +76,9 @@ def _run(plan: _Plan, view: LiveView, elapsed: Callable[[], float]) -> DemoResul
     trained = elapsed()
     engine("grpo").run(plan.grpo, resume=True, on_event=TrainingView(view, "grpo"))
     evaluations = sorted((plan.folder / "grpo" / "episodes").glob("eval-*.jsonl"))
-    after_sft, after_grpo = (read_episodes(path).episodes for path in (evaluations[0], evaluations[-1]))
-    stages += [Stage("after SFT", after_sft, trained), Stage("after GRPO", after_grpo, elapsed())]
+    after_sft, after_grpo = (last_attempts(read_episodes(path).episodes) for path in (evaluations[0], evaluations[-1]))
+    stages.append(Stage("after SFT", list(after_sft.values()), trained))
+    stages.append(Stage("after GRPO", list(after_grpo.values()), elapsed()))
     metrics = engine("metrics")
     sft, grpo = (metrics.read_metrics(plan.folder / run) for run in ("sft", "grpo"))
     return DemoResult(stages, sft, grpo, _facts(plan, grpo))
@@ -164,7 +166,7 @@ def _facts(plan: _Plan, rows: list[Mapping[str, Any]]) -> dict[str, str]:
         "model": plan.grpo.model.name,
         "tasks": f"{plan.grpo.env.tasks}: {plan.grpo.env.split} to train, {plan.grpo.env.eval_split} held out",
         "seed": str(plan.seed),
-        "episodes trained on": str(round(sum(row.get("episodes", 0) for row in trained))),
+        "episodes trained on": str(round(sum(row.get("trained_episodes", 0) for row in trained))),
         "share of time in the model": f"{sum(shares) / len(shares):.0%}" if shares else "not measured",
     }
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import platform
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -86,12 +86,12 @@ def _resume(folder: Path, settings: Mapping[str, Any]) -> dict[str, Episode]:
     path.write_text(json.dumps(settings, indent=1))
     if not (folder / RECORDS).is_file():
         return {}
-    return {_job(e.id): e for e in read_episodes(folder / RECORDS).episodes if e.scored}
+    return last_attempts(e for e in read_episodes(folder / RECORDS).episodes if e.scored)
 
 
-def _job(episode: str) -> str:
-    """The id of the job that an episode was an attempt at."""
-    return episode.partition(".retry")[0]
+def last_attempts(episodes: Iterable[Episode]) -> dict[str, Episode]:
+    """The last of the attempts at each job, by the job's id, in the order of the first attempts."""
+    return {episode.id.partition(".retry")[0]: episode for episode in episodes}
 
 
 def _play(
@@ -129,7 +129,7 @@ def _play(
         played = collect(
             jobs, make_env, who.agent, who.policy, sampling=sampling, concurrency=concurrency, on_episode=keep
         )
-    return {_job(episode.id): episode for episode in played.episodes}
+    return last_attempts(played.episodes)
 
 
 def _solved(episode: Episode) -> bool:
