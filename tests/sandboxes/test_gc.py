@@ -1,5 +1,6 @@
 """A killed trainer leaves nothing: processes and mounts go at once, files and groups with the next clean-up."""
 
+import json
 import os
 import subprocess
 import sys
@@ -93,9 +94,11 @@ def test_a_killed_trainer_leaves_nothing_but_its_snapshots(trainer, token, own_s
     assert str(own_state) not in Path("/proc/self/mounts").read_text()
     with backend.create(SandboxSpec(), snapshot=snapshot) as box:
         assert box.read_file("file") == b"kept\n"
+    layers = set(json.loads((own_state / "snapshots" / f"{snapshot}.json").read_text())["layers"])
+    assert layers <= names("layers")
     backend.delete_snapshot(snapshot)
     assert snapshot not in {one.id for one in backend.snapshots()}
-    wait_until(lambda: not names("layers") and not names("trash"))
+    wait_until(lambda: not layers & names("layers"))
 
 
 def test_what_a_live_trainer_has_is_left_alone(trainer, token):
@@ -120,15 +123,16 @@ def test_the_next_trainer_cleans_up_too(trainer):
 
 
 def test_closing_leaves_no_file_group_or_process(token):
-    groups = groups_of(os.getpid())
+    groups, layers = groups_of(os.getpid()), names("layers")
     backend = LocalBackend()
     box = backend.create(SandboxSpec())
     box.exec(f"echo x >file; (setsid sleep 1{token} &)")
+    assert len(processes_with(f"sleep\0001{token}")) == 1
     children = box.fork(3)
     grandchild = children[1].fork()[0]
     grandchild.exec("mkdir -m 0 closed")
     for one in (children[1], box, grandchild, children[0], children[2]):
         one.close()
     assert not processes_with(token)
-    wait_until(lambda: not boxes_of(os.getpid()) and not names("layers") and not names("trash"))
+    wait_until(lambda: not boxes_of(os.getpid()) and names("layers") <= layers and not names("trash"))
     wait_until(lambda: groups_of(os.getpid()) <= groups)
