@@ -85,14 +85,18 @@ class FileChange:
 
 @dataclass(frozen=True)
 class Submission:
-    """What the agent changed against the base, byte-exact. ``left_out`` maps ignored paths to the reason."""
+    """What the agent changed against the base, byte-exact. ``left_out`` maps ignored paths to the reason.
+
+    ``malformed`` says why nothing can be graded, for example because the change is too large.
+    """
 
     changes: Mapping[str, FileChange]
     left_out: Mapping[str, str] = field(default_factory=dict[str, str])
+    malformed: str = ""
 
     @property
     def empty(self) -> bool:
-        return not self.changes
+        return not self.changes and not self.malformed
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,160 @@
+"""From a task to a sandbox in which it can begin: files placed, set-up run, one snapshot kept per task."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import weakref
+from collections import OrderedDict
+from dataclasses import dataclass, field
+
+from forkgym.sandboxes.base import Backend, Sandbox, SandboxSpec
+from forkgym.sandboxes.errors import SandboxError
+from forkgym.tasks import submission, tree
+from forkgym.tasks.base import Task
+from forkgym.tasks.errors import GradingError
+from forkgym.tasks.tree import Tree
+
+SETUP_TIMEOUT = 600.0
+BASE_CEILING = 2 << 30
+
+
+def spec_of(task: Task) -> SandboxSpec:
+    """The sandbox that the task asks for."""
+    return SandboxSpec(image=task.image, limits=task.limits, network=task.network, workdir=task.workdir)
+
+
+def prepare(box: Sandbox, task: Task) -> None:
+    """Place the task's files and run its set-up commands in a fresh sandbox.
+
+    Raises ``GradingError`` naming the command that failed, and ``SandboxError``.
+    """
+    submission.apply(box, submission.of_files(task.files), task.workdir)
+    for command in task.setup:
+        result = box.exec(command, cwd=task.workdir, timeout=SETUP_TIMEOUT)
+        if not result.ok:
+            end = "timed out" if result.timed_out else f"exit code {result.exit_code}"
+            output = (result.stdout + result.stderr).decode(errors="replace")[-1000:]
+            raise GradingError(f"{task.id}: the set-up command {command!r} failed ({end}): {output}")
+
+
+@dataclass
+class _Base:
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    snapshot: str = ""
+    tree: Tree | None = None
+    users: int = 0
+
+
+class Bases:
+    """Clean sandboxes of one backend, each created from one snapshot per task digest. Safe to use from any thread.
+
+    The ``keep`` tasks used last keep their snapshot; ``close``, or the end of the process, releases all.
+    """
+
+    def __init__(self, backend: Backend, keep: int = 256) -> None:
+        if keep < 1:
+            raise ValueError(f"keep must be at least 1, not {keep}")
+        self.backend = backend
+        self._keep = keep
+        self._lock = threading.Lock()
+        self._bases: OrderedDict[str, _Base] = OrderedDict()
+        self.close = weakref.finalize(self, _release, backend, self._bases)
+
+    def box(self, task: Task) -> Sandbox:
+        """A clean sandbox in which the task can begin. Raises ``GradingError`` (set-up) and ``SandboxError``."""
+        base, fresh = self._ready(task)
+        try:
+            return fresh or self.backend.create(spec_of(task), snapshot=base.snapshot)
+        finally:
+            self._done(base)
+
+    def tree(self, task: Task) -> Tree:
+        """What stands in the task's working directory at the start, without contents. Raises as ``box`` does."""
+        base, fresh = self._ready(task)
+        self._done(base)
+        if fresh is not None:
+            fresh.close()
+        if base.tree is None:
+            raise GradingError(f"{task.id}: the tree of its base was lost")
+        return base.tree
+
+    def _ready(self, task: Task) -> tuple[_Base, Sandbox | None]:
+        """The base of this task, made if need be; the sandbox it was made in can be used as the first one."""
+        with self._lock:
+            base = self._bases.setdefault(task.digest, _Base())
+            self._bases.move_to_end(task.digest)
+            base.users += 1
+        try:
+            with base.lock:
+                return base, None if base.snapshot else self._make(base, task)
+        except BaseException:
+            self._done(base)
+            raise
+
+    def _make(self, base: _Base, task: Task) -> Sandbox:
+        box = self.backend.create(spec_of(task))
+        try:
+            prepare(box, task)
+            base.tree = _base_tree(box, task)
+            base.snapshot = box.snapshot(f"base of {task.id}").id
+        except BaseException:
+            box.close()
+            raise
+        return box
+
+    def _done(self, base: _Base) -> None:
+        with self._lock:
+            base.users -= 1
+            idle = [key for key, other in self._bases.items() if other.users == 0]
+            dropped = [self._bases.pop(key) for key in idle[: max(0, len(self._bases) - self._keep)]]
+        _delete(self.backend, dropped)
+
+
+_shared: weakref.WeakKeyDictionary[Backend, Bases] = weakref.WeakKeyDictionary()
+_shared_lock = threading.Lock()
+
+
+def shared(backend: Backend) -> Bases:
+    """The ``Bases`` that everything in this process uses with this backend object."""
+    with _shared_lock:
+        if backend not in _shared:
+            _shared[backend] = Bases(backend)
+        return _shared[backend]
+
+
+def _base_tree(box: Sandbox, task: Task) -> Tree:
+    try:
+        found = tree.read(box, task.workdir, BASE_CEILING)
+    except (tree.TooLargeError, tree.HostileTreeError) as error:
+        raise GradingError(f"{task.id}: its working directory cannot be compared later: {error}") from error
+    slim = found.forget_data()
+    return Tree(slim.nodes, slim.size, frozenset(_untracked(box, task.workdir)))
+
+
+def _untracked(box: Sandbox, workdir: str) -> set[str]:
+    """Files and directories (``build/``) outside the repository, if one stands there; asked before any agent came."""
+    found: set[str] = set()
+    for extra in ((), ("--directory",)):
+        command = ("git", "-c", f"safe.directory={workdir}", "ls-files", "--others", "-z", *extra)
+        if not box.exec(("/usr/bin/test", "-e", ".git"), cwd=workdir).ok:
+            return set()
+        result = box.exec(command, cwd=workdir, max_output=None)
+        if result.ok:
+            names = result.stdout.decode("utf-8", "surrogateescape").split("\0")
+            found |= {name for name in names if name}
+    return found
+
+
+def _release(backend: Backend, bases: OrderedDict[str, _Base]) -> None:
+    dropped = list(bases.values())
+    bases.clear()
+    _delete(backend, dropped)
+
+
+def _delete(backend: Backend, bases: list[_Base]) -> None:
+    for base in bases:
+        if base.snapshot:
+            # Nothing depends on it any more; what cannot be removed now is collected by the next gc.
+            with contextlib.suppress(SandboxError):
+                backend.delete_snapshot(base.snapshot)
