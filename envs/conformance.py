@@ -208,7 +208,7 @@ def grading_leaves_no_trace(factory: Factory) -> None:
         env = _coding(wrapped)
         if env is None:
             return
-        observations = []
+        observations: list[list[str]] = []
         for peek in (False, True):
             observation, _ = env.reset(seed=_SEED)
             seen = [observation["text"]]
@@ -255,7 +255,7 @@ def _play(env: gym.Env[Any, Any], actions: list[Any]) -> list[Any]:
 
 def _finish(env: gym.Env[Any, Any]) -> None:
     """Play on until the end, at most as long as any sensible limit."""
-    submit = {"tool": "submit", "arguments": {}}
+    submit: Any = {"tool": "submit", "arguments": {}}
     for _ in range(1000):
         action = submit if env.action_space.contains(submit) else env.action_space.sample()
         _, _, terminated, truncated, _ = env.step(action)

@@ -9,11 +9,11 @@ from __future__ import annotations
 import copy
 import sys
 import weakref
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
 
 import gymnasium as gym
-from gymnasium.spaces import Dict
+from gymnasium.spaces import Dict, Space
 
 from forkgym.envs import options as checks
 from forkgym.envs import rewards
@@ -26,7 +26,7 @@ from forkgym.envs.base import (
     ToolResult,
     TruncationReason,
 )
-from forkgym.envs.episode import EpisodeState, Outcome
+from forkgym.envs.episode import EpisodeState, Outcome, line
 from forkgym.envs.errors import EpisodeOverError, FailedError, ResetError, blame
 from forkgym.envs.privileged import describe
 from forkgym.envs.spaces import ToolCalls, UnicodeText
@@ -96,7 +96,8 @@ class CodingEnv(gym.Env[Observation, ToolCall]):
         self._overrides = (max_turns, max_seconds, max_tokens)
         self._cap = max_observation_chars
         self.action_space = ToolCalls(self._tools)
-        self.observation_space = Dict({"text": UnicodeText(max(max_observation_chars, MAX_INSTRUCTION_CHARS))})
+        longest = max(max_observation_chars, MAX_INSTRUCTION_CHARS)
+        self.observation_space = cast("Space[Observation]", Dict({"text": UnicodeText(longest)}))
         self._state: EpisodeState | None = None
         self._episodes = -1
         self._saved: dict[str, tuple[EpisodeState, Any]] = {}
@@ -121,9 +122,9 @@ class CodingEnv(gym.Env[Observation, ToolCall]):
         self._prepare(task)
         text = cap(task.instruction, MAX_INSTRUCTION_CHARS)
         self._record("task", text)
-        return {"text": text}, self._info()
+        return {"text": text}, self._current("info").info()
 
-    def step(self, action: ToolCall | Malformed) -> StepResult:
+    def step(self, action: Mapping[str, Any] | Malformed) -> StepResult:
         """Run one tool call. Whatever is wrong with ``action`` is answered in the observation and costs a turn.
 
         Raises ``EpisodeOverError`` if no episode is running. Infrastructure failures do not raise: they end the episode
@@ -138,7 +139,7 @@ class CodingEnv(gym.Env[Observation, ToolCall]):
             limit = None if result.submit else state.exhausted()
             if result.submit or limit is not None:
                 return self._end(state, result, limit)
-            reward = self._shaped(state, None) if self._mode != "final" else 0.0
+            reward = self._shaped(state) if self._mode != "final" else 0.0
         except FailedError as failure:
             return self._fail(state, failure)
         return self._respond(result, reward)
@@ -147,7 +148,7 @@ class CodingEnv(gym.Env[Observation, ToolCall]):
         """The transcript so far in mode ``ansi``; ``None`` in mode ``human``, which prints as it goes."""
         if self.render_mode != "ansi" or self._state is None:
             return None
-        return "\n".join(_line(kind, text) for kind, text in self._state.transcript)
+        return "\n".join(line(kind, text) for kind, text in self._state.transcript)
 
     def close(self) -> None:
         """Remove the sandbox and the snapshots that this environment took. Idempotent."""
@@ -220,10 +221,13 @@ class CodingEnv(gym.Env[Observation, ToolCall]):
         return self._world.grade(task, self._world.submission(self.box, task))
 
     def privileged(self) -> dict[str, Any]:
-        """What a critic may see and the agent may not, as ``forkgym.envs.privileged.describe`` documents it."""
+        """What a critic may see and the agent may not, as ``forkgym.envs.privileged.describe`` documents it.
+
+        Raises as ``grade`` does, and ``GradingError`` if the state cannot be judged.
+        """
         task = self._current("privileged").task
         submission: Submission = self._world.submission(self.box, task)
-        verdict = self._world.grade(task, submission)
+        verdict = self._world.judge(task, submission)
         if verdict.score is None:
             raise GradingError(f"the grader gave no score: {verdict.error}")
         return describe(task, submission, verdict)
@@ -238,7 +242,7 @@ class CodingEnv(gym.Env[Observation, ToolCall]):
         return [self._branch(box, origin) for box in self.box.fork(n)]
 
     def snapshot(self, label: str = "") -> str:
-        """Save the running episode; ``restore`` with the returned id brings it back, until this environment is closed."""
+        """Save the running episode. ``restore`` with the returned id brings it back, until this environment closes."""
         state = self._running("snapshot")
         snapshot = self.box.snapshot(label).id
         self._holdings.snapshots.append(snapshot)
@@ -301,7 +305,7 @@ class CodingEnv(gym.Env[Observation, ToolCall]):
                     tools={tool.name: tool.fork() for tool in self._tools},
                 )
                 if self._mode != "final":
-                    self._shaped(self._state, None)
+                    self._shaped(self._state)
                 return
             except FailedError as failure:
                 failures.append(str(failure))
@@ -309,7 +313,7 @@ class CodingEnv(gym.Env[Observation, ToolCall]):
                 self._holdings.close_box()
         raise ResetError(f"task {task.id!r}: no sandbox got ready in {RESET_TRIES} tries: {'; '.join(failures)}")
 
-    def _act(self, state: EpisodeState, action: ToolCall | Malformed) -> ToolResult:
+    def _act(self, state: EpisodeState, action: Mapping[str, Any] | Malformed) -> ToolResult:
         if isinstance(action, Malformed):
             return ToolResult(action.message, error=True)
         assert isinstance(self.action_space, ToolCalls)
@@ -318,36 +322,27 @@ class CodingEnv(gym.Env[Observation, ToolCall]):
         tool = state.tools[action["tool"]]
         return tool.run(self.box, state.task, action["arguments"], limit=state.seconds_left)
 
-    def _shaped(self, state: EpisodeState, final: tuple[Verdict, float] | None) -> float:
-        """The reward of this step, and the new baseline. ``final`` is given at the end, where it is known already.
+    def _shaped(self, state: EpisodeState) -> float:
+        """The reward of a step that does not end the episode, and the new baseline.
 
-        delta: r(s') - r(s). potential: r at the end, plus F = P(s') - P(s) with P the score and P = 0 after the end,
-        which keeps optimal policies (Ng, Harada & Russell 1999; undiscounted, episodic).
+        delta: r(s') - r(s). potential: P(s') - P(s), where P is the share of hidden tests that pass; it is 0 after the
+        end, so optimal policies stay the same (Ng, Harada & Russell 1999; undiscounted, episodic).
         """
-        if self._mode == "final":
-            return 0.0 if final is None else final[1]
         with blame("grader"):
-            verdict, value = self._judge() if final is None else final
-            score = rewards.score(verdict)
-        before = state.baseline
-        if self._mode == "delta":
-            state.baseline = value
-            return value - before
-        state.baseline = score if final is None else 0.0
-        return (0.0 if final is None else value) + state.baseline - before
-
-    def _judge(self) -> tuple[Verdict, float]:
-        verdict = self.grade()
-        return verdict, rewards.apply(self._reward, verdict)
+            task = state.task
+            verdict = self._world.judge(task, self._world.submission(self.box, task))
+            now = rewards.apply(self._reward if self._mode == "delta" else rewards.tests, verdict)
+        gain, state.baseline = now - state.baseline, now
+        return gain
 
     def _end(self, state: EpisodeState, result: ToolResult, limit: TruncationReason | None) -> StepResult:
         """Grade what is there. ``limit`` is ``None`` if the agent submitted."""
         with blame("grader"):
-            verdict, value = self._judge()
-        reward = self._shaped(state, (verdict, value))
+            verdict = self.grade()
+            value = rewards.apply(self._reward, verdict)
         status = "finished" if limit is None else "truncated"
         state.outcome = Outcome(status, limit or "submitted", verdict=verdict, reward=value)
-        return self._respond(result, reward)
+        return self._respond(result, value - state.baseline)
 
     def _fail(self, state: EpisodeState, failure: FailedError) -> StepResult:
         """The episode is lost to infrastructure: it ends, unscored."""
@@ -359,35 +354,16 @@ class CodingEnv(gym.Env[Observation, ToolCall]):
         text = cap(result.text, self._cap)
         self._record("observation", text)
         status = None if self.outcome is None else self.outcome.status
-        return {"text": text}, reward, status == "finished", status in ("truncated", "failed"), self._info(result.error)
-
-    def _info(self, tool_error: bool = False) -> dict[str, Any]:
-        """New objects on every call, all of plain values, none of them dependent on the clock."""
-        state = self._current("info")
-        outcome = state.outcome
-        info: dict[str, Any] = {
-            "task": state.task.id,
-            "seed": state.seed,
-            "episode_index": state.episode,
-            "turn": state.turn,
-            "tokens": state.tokens,
-            "tool_error": tool_error,
-            "truncated": outcome.reason if outcome is not None and outcome.status == "truncated" else None,
-        }
-        if outcome is not None:
-            info["reward"] = outcome.reward
-            if outcome.verdict is not None:
-                info["verdict"] = outcome.verdict.as_dict()
-            if outcome.status == "failed":
-                info["failure"] = {"kind": outcome.reason, "reason": outcome.detail}
-        return info
+        return (
+            {"text": text},
+            reward,
+            status == "finished",
+            status in ("truncated", "failed"),
+            self._current("info").info(result.error),
+        )
 
     def _record(self, kind: str, what: object) -> None:
         text = what if isinstance(what, str) else repr(what)
         self._current("record").transcript.append((kind, text))
         if self.render_mode == "human":
-            sys.stdout.write(_line(kind, text) + "\n")
-
-
-def _line(kind: str, text: str) -> str:
-    return f"> {text}" if kind == "action" else text
+            sys.stdout.write(line(kind, text) + "\n")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import time
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Any, Literal
 
 from forkgym.envs.base import Tool, TruncationReason
 from forkgym.tasks.base import Budget, Task, Verdict
@@ -68,6 +68,26 @@ class EpisodeState:
             return "time"
         return None
 
+    def info(self, tool_error: bool = False) -> dict[str, Any]:
+        """Gymnasium's info: new objects on every call, all plain values, none of them dependent on the clock."""
+        end = self.outcome
+        info: dict[str, Any] = {
+            "task": self.task.id,
+            "seed": self.seed,
+            "episode_index": self.episode,
+            "turn": self.turn,
+            "tokens": self.tokens,
+            "tool_error": tool_error,
+            "truncated": end.reason if end is not None and end.status == "truncated" else None,
+        }
+        if end is not None:
+            info["reward"] = end.reward
+            if end.verdict is not None:
+                info["verdict"] = _timeless(end.verdict)
+            if end.status == "failed":
+                info["failure"] = {"kind": end.reason, "reason": end.detail}
+        return info
+
     def copy(self) -> EpisodeState:
         """An independent copy whose clock starts now, with the time used so far already spent."""
         return replace(
@@ -77,3 +97,15 @@ class EpisodeState:
             started=time.monotonic(),
             transcript=copy.copy(self.transcript),
         )
+
+
+def line(kind: str, text: str) -> str:
+    """One entry of a transcript, as shown to people."""
+    return f"> {text}" if kind == "action" else text
+
+
+def _timeless(verdict: Verdict) -> dict[str, Any]:
+    """A verdict without its timings, which differ from run to run; ``outcome.verdict`` has them."""
+    plain = verdict.as_dict()
+    plain["provenance"] = {key: value for key, value in plain["provenance"].items() if not key.endswith("seconds")}
+    return plain

@@ -12,6 +12,7 @@ from forkgym.tasks.errors import GradingError
 REWARDS = {
     "resolved": "forkgym.envs.rewards:resolved",
     "score": "forkgym.envs.rewards:score",
+    "tests": "forkgym.envs.rewards:tests",
 }
 
 
@@ -21,10 +22,15 @@ def resolved(verdict: Verdict) -> float:
 
 
 def score(verdict: Verdict) -> float:
-    """The verdict's score in [0, 1]: for hidden tests, the weighted share that passes."""
+    """The verdict's own score in [0, 1]. For hidden tests that is 1 if all pass, else 0."""
     if verdict.score is None:
         raise GradingError(f"an unscored verdict has no reward: {verdict.error}")
     return verdict.score
+
+
+def tests(verdict: Verdict) -> float:
+    """The share of hidden tests that pass; the score, where the grader has no tests."""
+    return verdict.components.get("tests", score(verdict))
 
 
 def build(reward: str | RewardFunction) -> RewardFunction:

@@ -177,7 +177,7 @@ def make_thread_vector(
 ) -> ThreadVectorEnv:
     """``num_envs`` environments with the same options, in threads: what ``gymnasium.make_vec`` calls."""
     first = CodingEnv(**options)
-    rest = {**options, "tasks": first.tasks, "split": None}
+    rest: dict[str, Any] = {**options, "tasks": first.tasks, "split": None}
     return ThreadVectorEnv([lambda: first, *[lambda: CodingEnv(**rest)] * (num_envs - 1)], autoreset_mode)
 
 

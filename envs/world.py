@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import os
 from dataclasses import replace
 
 import numpy as np
@@ -11,24 +12,27 @@ import numpy as np
 from forkgym import sandboxes
 from forkgym import tasks as task_room
 from forkgym.errors import ConfigError
-from forkgym.sandboxes.base import Backend, Limits, Sandbox, SandboxSpec
+from forkgym.sandboxes.base import Backend, Limits, Sandbox
 from forkgym.sandboxes.errors import SandboxError
 from forkgym.tasks.base import Submission, Task, Verdict
-from forkgym.tasks.grading import grade
+from forkgym.tasks.grading import grade, judge
 from forkgym.tasks.loader import Spec
 from forkgym.tasks.submission import capture
 from forkgym.tasks.taskset import TaskSet
-from forkgym.tasks.workspace import prepare
+from forkgym.tasks.workspace import Bases, spec_of
 
 
 class World:
-    """A task set and a backend. Refuses at construction what the backend cannot do."""
+    """A task set and a backend. Refuses at construction what the backend cannot do.
+
+    Environments of one process that name the same backend share its prepared tasks.
+    """
 
     def __init__(self, tasks: Spec, split: str | None, sandbox: str | Backend, limits: Limits | None) -> None:
         self.tasks: TaskSet = task_room.load(tasks, split=split)
         if not len(self.tasks):
             raise ConfigError("the task set is empty")
-        self._backend = _able(sandbox) if isinstance(sandbox, str) else _refuse_unable(sandbox)
+        self._bases = _shared(sandbox, os.getpid()) if isinstance(sandbox, str) else _able(sandbox)
         self._limits = limits
 
     def tool_names(self) -> tuple[str, ...]:
@@ -45,26 +49,29 @@ class World:
 
     def prepare(self, task: Task) -> Sandbox:
         """A sandbox in which the task can begin."""
-        return prepare(task, self._backend)
+        return self._bases.box(task)
 
     def restore(self, task: Task, snapshot: str) -> Sandbox:
         """A sandbox in the state of this snapshot."""
-        spec = SandboxSpec(image=task.image, limits=task.limits, network=task.network, workdir=task.workdir)
-        return self._backend.create(spec, snapshot)
+        return self._bases.backend.create(spec_of(task), snapshot)
 
     def forget(self, snapshot: str) -> None:
         """Delete a snapshot; one that is gone already is no error."""
         with contextlib.suppress(SandboxError):
-            self._backend.delete_snapshot(snapshot)
+            self._bases.backend.delete_snapshot(snapshot)
 
     def submission(self, box: Sandbox, task: Task) -> Submission:
         """What was changed in ``box``, read on a fork that is thrown away."""
         with box.fork(1)[0] as branch:
-            return capture(branch, task)
+            return capture(branch, task, self._bases.tree(task))
 
     def grade(self, task: Task, submission: Submission) -> Verdict:
-        """The verdict, from a clean sandbox."""
-        return grade(task, submission, self._backend)
+        """What it is worth as a submission, judged in a clean sandbox; an empty one is worth 0."""
+        return grade(task, submission, self._bases.box)
+
+    def judge(self, task: Task, submission: Submission) -> Verdict:
+        """What the hidden tests say of this state, changed or not; as ``grade`` does if it cannot be read."""
+        return (grade if submission.malformed else judge)(task, submission, self._bases.box)
 
     def _limited(self, task: Task) -> Task:
         return task if self._limits is None else replace(task, limits=self._limits)
@@ -92,11 +99,12 @@ class Holdings:
 
 
 @functools.cache
-def _able(name: str) -> Backend:
-    return _refuse_unable(sandboxes.backend(name))
+def _shared(name: str, process: int) -> Bases:
+    """One per process: a child process must not use its parent's locks."""
+    return _able(sandboxes.backend(name))
 
 
-def _refuse_unable(backend: Backend) -> Backend:
+def _able(backend: Backend) -> Bases:
     if not backend.capabilities().fork:
         raise ConfigError(f"backend {backend.name!r} cannot fork here, and grading works on a fork")
-    return backend
+    return Bases(backend)

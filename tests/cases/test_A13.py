@@ -10,7 +10,7 @@ def test_a_fix_that_was_never_submitted_counts():
     with CodingEnv(task, max_turns=3) as env:
         env.reset(seed=1)
         look = {"tool": "bash", "arguments": {"command": "ls"}}
-        fix = {"tool": "edit", "arguments": {"command": "create", "path": path, "file_text": data.decode()}}
+        fix = {"tool": "edit", "arguments": {"command": "create", "path": path, "file_text": (data or b"").decode()}}
         for action in (look, fix):
             assert env.step(action)[2:4] == (False, False)
         _, reward, terminated, truncated, info = env.step(look)

@@ -22,7 +22,6 @@ def test_a_broken_grader_is_not_a_zero(grader):
         env.reset(seed=1)
         info = env.step(SUBMIT)[4]
         assert (info["failure"]["kind"], info["reward"]) == ("grader", None)
-        assert env.outcome.scored is False
 
 
 def test_an_honest_miss_is_a_zero():

@@ -1,5 +1,7 @@
 """H06: a grader that raises does not escape ``step``; a reset whose first two sandboxes fail still works."""
 
+from typing import Any
+
 import pytest
 
 from forkgym.envs.core import CodingEnv
@@ -48,7 +50,7 @@ def test_a_reward_that_raises_is_a_typed_failure(task):
 
 @pytest.mark.parametrize("failures", [1, 2])
 def test_reset_is_tried_again_with_a_fresh_sandbox(task, failures):
-    backend = Flaky(failures)
+    backend: Any = Flaky(failures)
     with CodingEnv(task, sandbox=backend) as env:
         assert env.reset(seed=1)[0]["text"] == task.instruction
         assert env.step(SUBMIT)[2] is True
@@ -56,9 +58,9 @@ def test_reset_is_tried_again_with_a_fresh_sandbox(task, failures):
 
 
 def test_three_failures_are_a_typed_error_and_nothing_leaks(task):
-    backend = Flaky(3)
+    backend: Any = Flaky(3)
     with CodingEnv(task, sandbox=backend) as env:
-        with pytest.raises(ResetError, match="no sandbox got ready in 3 tries: .*no luck"):
+        with pytest.raises(ResetError, match=r"no sandbox got ready in 3 tries: .*no luck"):
             env.reset(seed=1)
         assert env.outcome is None
         env.reset(seed=1)

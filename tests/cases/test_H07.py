@@ -32,7 +32,7 @@ def test_gymnasium_does_not_see_it():
 
 
 def test_our_rule_does():
-    with pytest.raises(ConformanceError, match="^seed_fixes_everything: .*task 1.* became .*task 2"):
+    with pytest.raises(ConformanceError, match=r"^seed_fixes_everything: .*task 1.* became .*task 2"):
         run(seed_fixes_everything, Numbered)
     with pytest.raises(ConformanceError):
         check(Numbered)

@@ -1,6 +1,7 @@
 """A small task with two bugs, so that a score can lie between 0 and 1, and environments over it in real sandboxes."""
 
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -31,7 +32,7 @@ NAMES = ("test_add", "test_double", "test_negate", "test_negate_zero")
 
 def calc_task(name="calc", **changes):
     """Two of its four hidden tests fail at the start; ``fix_add`` and ``fix_double`` mend one each."""
-    fields = {
+    fields: dict[str, Any] = {
         "id": f"test/{name}",
         "family": "swe",
         "instruction": f"This is {name}. add(2, 3) returns -1 and double(5) returns 7. Fix calc.py.",

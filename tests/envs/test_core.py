@@ -3,6 +3,7 @@
 import json
 import math
 from dataclasses import replace
+from typing import Any
 
 import gymnasium as gym
 import pytest
@@ -42,11 +43,13 @@ def test_an_episode_that_solves_the_task(make, calc):
     assert info["verdict"]["resolved"] is True
     assert "failure" not in info
     json.dumps(info)
-    assert (env.outcome.status, env.outcome.reason, env.outcome.scored) == ("finished", "submitted", True)
+    outcome = env.outcome
+    assert outcome is not None
+    assert (outcome.status, outcome.reason, outcome.scored) == ("finished", "submitted", True)
 
 
-def test_half_a_solution_has_half_the_score_and_is_not_resolved(make, calc):
-    for reward, value in (("resolved", 0.0), ("score", 0.75)):
+def test_half_a_solution_is_not_resolved(make, calc):
+    for reward, value in (("resolved", 0.0), ("score", 0.0), ("tests", 0.75)):
         env = make(reward=reward)
         env.reset(seed=1)
         env.step(calc.fix_add)
@@ -60,7 +63,8 @@ def test_gym_make_as_in_the_readme(calc):
         observation, reward, terminated, truncated, _ = env.step(calc.bash("ls && cat README.md"))
         assert observation["text"].endswith("Arithmetic.\n")
         assert (reward, terminated, truncated) == (0.0, False, False)
-        for branch in env.unwrapped.fork(2):
+        base: Any = env.unwrapped
+        for branch in base.fork(2):
             assert text(branch.step(calc.bash("cat README.md"))) == "Arithmetic.\n"
             branch.close()
     finally:
@@ -297,7 +301,7 @@ def test_a_reward_that_is_no_finite_number_is_a_failure_of_the_grader(make, calc
 
 
 def test_delta_rewards_sum_to_the_gain(make, calc):
-    env = make(reward="score", reward_mode="delta")
+    env = make(reward="tests", reward_mode="delta")
     env.reset(seed=1)
     assert env.step(calc.fix_add)[1] == 0.25
     assert env.step(calc.bash("true"))[1] == 0.0
@@ -314,7 +318,7 @@ def test_potential_rewards_shape_and_telescope(make, calc):
     rewards = [env.step(action)[1] for action in (calc.fix_add, calc.fix_double)]
     assert rewards == [0.25, 0.25]
     rewards.append(env.step(calc.submit)[1])
-    assert rewards[-1] == 1.0 - 1.0  # the end has potential 0, and the state before it had 1
+    assert rewards[-1] == 1.0 - 1.0  # the state before had potential 1, the end has none
     assert sum(rewards) == 1.0 - 0.5
 
 
@@ -323,7 +327,7 @@ def test_grading_does_not_touch_the_episode(make, calc):
     env.reset(seed=1)
     env.step(calc.fix_add)
     verdict = env.grade()
-    assert (verdict.score, verdict.resolved) == (0.75, False)
+    assert (verdict.score, verdict.components["tests"], verdict.resolved) == (0.0, 0.75, False)
     passed = {finding.id.rsplit(".", 1)[1] for finding in verdict.findings if finding.passed}
     assert passed == {"test_add", "test_negate", "test_negate_zero"}
     assert env.outcome is None

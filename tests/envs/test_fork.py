@@ -1,5 +1,7 @@
 """Forks and snapshots of a running episode, and the privileged view."""
 
+from typing import Any
+
 import pytest
 
 from forkgym.envs.formats import TextActions
@@ -119,9 +121,9 @@ def test_privileged_tells_the_hidden_state(make, calc):
     middle = env.privileged()
     env.step(calc.fix_double)
     end = env.privileged()
-    assert [len(view["passed"]) for view in (middle, end)] == [3, 4]
+    assert [len(view["passed"]) for view in (start, middle, end)] == [2, 3, 4]
     assert middle["failed"] == ["test_calc.TestCalc.test_double"]
-    assert (middle["fraction"], middle["score"], middle["resolved"]) == (0.75, 0.75, False)
+    assert (middle["fraction"], middle["score"], middle["resolved"]) == (0.75, 0.0, False)
     assert (end["fraction"], end["score"], end["resolved"]) == (1.0, 1.0, True)
     assert [view["files_changed"] for view in (start, middle, end)] == [0, 1, 1]
     # calc.py has 36 tokens on either side; each bug is one token that differs.
@@ -130,7 +132,7 @@ def test_privileged_tells_the_hidden_state(make, calc):
 
 
 def test_text_actions_forks_with_its_format(make):
-    env = TextActions(make())
+    env: Any = TextActions(make())
     env.reset(seed=1)
     assert env.step("```bash\ncat README.md\n```")[0]["text"] == "Arithmetic.\n"
     observation, *_, info = env.step("I do not know.")

@@ -9,7 +9,7 @@ from forkgym.errors import ConfigError
 from forkgym.tasks.base import Verdict
 from forkgym.tasks.errors import GradingError
 
-HALF = Verdict(score=0.5, resolved=False, stage="unresolved")
+HALF = Verdict(score=0.5, resolved=False, stage="unresolved", components={"tests": 0.75})
 FULL = Verdict(score=1.0, resolved=True, stage="resolved")
 BROKEN = Verdict(score=None, resolved=False, stage="error", error="no report")
 
@@ -17,6 +17,7 @@ BROKEN = Verdict(score=None, resolved=False, stage="error", error="no report")
 def test_named_rewards():
     assert [rewards.apply(rewards.build("resolved"), v) for v in (HALF, FULL)] == [0.0, 1.0]
     assert [rewards.apply(rewards.build("score"), v) for v in (HALF, FULL)] == [0.5, 1.0]
+    assert [rewards.apply(rewards.build("tests"), v) for v in (HALF, FULL)] == [0.75, 1.0]
     assert rewards.apply(rewards.build("forkgym.envs.rewards:score"), HALF) == 0.5
     assert rewards.apply(lambda verdict: -1, FULL) == -1.0
     with pytest.raises(ConfigError, match="did you mean 'resolved'"):

@@ -7,6 +7,7 @@ import pickle
 import subprocess
 import sys
 from copy import deepcopy
+from typing import Any
 
 import numpy as np
 import pytest
@@ -112,8 +113,9 @@ def test_samples_do_not_depend_on_the_hash_seed():
 
 
 def test_masks_are_refused():
+    space: Any = UnicodeText(3)
     with pytest.raises(ConfigError):
-        UnicodeText(3).sample(mask=np.ones(3))
+        space.sample(mask=np.ones(3))
 
 
 def test_gymnasium_batches_both_spaces():

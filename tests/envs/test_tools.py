@@ -4,18 +4,22 @@ import pytest
 
 
 @pytest.fixture
-def edit(make, calc):
-    """Write a file, run edit calls on it; gives (the text of the last result, whether it was refused, the bytes)."""
+def env(make):
     env = make(max_turns=100)
     env.reset(seed=1)
+    return env
+
+
+@pytest.fixture
+def edit(env):
+    """Write a file, run edit calls on it; gives (the text of the last result, whether it was refused, the bytes)."""
 
     def run(data, *calls):
         env.box.write_file("/work/f.txt", data)
-        for call in calls:
-            observation, *_, info = env.step({"tool": "edit", "arguments": {"path": "f.txt", **call}})
+        results = [env.step({"tool": "edit", "arguments": {"path": "f.txt", **call}}) for call in calls]
+        observation, *_, info = results[-1]
         return observation["text"], info["tool_error"], env.box.read_file("/work/f.txt")
 
-    run.env = env
     return run
 
 
@@ -96,7 +100,7 @@ def test_undo_goes_back_step_by_step(edit):
     undo = {"command": "undo"}
     steps = [replace("a", "b"), replace("b", "c")]
     assert edit(b"a\n", *steps, undo)[2] == b"b\n"
-    text, refused, data = edit(b"a\n", *steps, undo, undo)
+    _, refused, data = edit(b"a\n", *steps, undo, undo)
     assert (refused, data) == (False, b"a\n")
 
 
@@ -107,16 +111,14 @@ def test_undo_refuses_to_lose_somebody_elses_change(edit):
     assert "changed by something else" in text
 
 
-def test_undo_of_create_removes_the_file(edit, calc):
-    env = edit.env
+def test_undo_of_create_removes_the_file(env, calc):
     env.step({"tool": "edit", "arguments": {"command": "create", "path": "deep/new.txt", "file_text": "x"}})
     assert env.box.read_file("/work/deep/new.txt") == b"x"
     env.step({"tool": "edit", "arguments": {"command": "undo", "path": "./deep/../deep/new.txt"}})
     assert env.step(calc.bash("ls deep"))[0]["text"] == "[no output]"
 
 
-def test_edits_keep_permission_bits_and_links(edit, calc):
-    env = edit.env
+def test_edits_keep_permission_bits_and_links(env, calc):
     env.step(calc.bash("printf 'a\\n' > run.sh; chmod 750 run.sh; ln -s run.sh link.sh"))
     for path in ("run.sh", "link.sh"):
         env.step({"tool": "edit", "arguments": {"path": path, **insert(0, "x")}})
@@ -132,17 +134,14 @@ def test_edits_keep_permission_bits_and_links(edit, calc):
         ("a\0b", "Cannot edit"),
     ],
 )
-def test_paths_that_cannot_be_edited(edit, path, words):
-    observation, *_, info = edit.env.step({"tool": "edit", "arguments": {"path": path, **insert(0, "x")}})
+def test_paths_that_cannot_be_edited(env, path, words):
+    observation, *_, info = env.step({"tool": "edit", "arguments": {"path": path, **insert(0, "x")}})
     assert words in observation["text"]
     assert info["tool_error"] is True
-    assert edit.env.outcome is None
+    assert env.outcome is None
 
 
-def test_view_shows_lines_ranges_and_directories(make, calc):
-    env = make()
-    env.reset(seed=1)
-
+def test_view_shows_lines_ranges_and_directories(env, calc):
     def view(**arguments):
         observation, *_, info = env.step({"tool": "view", "arguments": arguments})
         return observation["text"], info["tool_error"]
@@ -165,17 +164,13 @@ def test_view_shows_lines_ranges_and_directories(make, calc):
         ({"path": "/root/x"}, "Cannot show /root/x"),
     ],
 )
-def test_view_says_what_it_cannot_show(make, arguments, words):
-    env = make()
-    env.reset(seed=1)
+def test_view_says_what_it_cannot_show(env, arguments, words):
     observation, *_, info = env.step({"tool": "view", "arguments": arguments})
     assert words in observation["text"]
     assert info["tool_error"] is True
 
 
-def test_bash_takes_any_text_as_a_command(make, calc):
-    env = make()
-    env.reset(seed=1)
+def test_bash_takes_any_text_as_a_command(env, calc):
     for command in ("", "\n\n", "echo 'ü ❌'", "cat <<'E'\nx\nE", "a\0b", "if", "# only a comment"):
         env.step(calc.bash(command))
         assert env.outcome is None
