@@ -14,11 +14,11 @@ _log = logging.getLogger(__name__)
 
 class _Worker:
     def __init__(self) -> None:
-        self.tasks: queue.Queue[Callable[[], None]] = queue.Queue()
+        self.tasks: queue.Queue[Callable[[], object]] = queue.Queue()
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
 
-    def add(self, task: Callable[[], None]) -> None:
+    def add(self, task: Callable[[], object]) -> None:
         self.tasks.put(task)
         with self._lock:
             if self._thread is None:
@@ -40,7 +40,7 @@ class _Worker:
 _worker = _Worker()
 
 
-def later(task: Callable[[], None]) -> None:
+def later(task: Callable[[], object]) -> None:
     """Run ``task`` soon, in order."""
     _worker.add(task)
 

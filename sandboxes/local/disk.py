@@ -8,18 +8,21 @@ from __future__ import annotations
 
 import os
 import stat
+import threading
 import uuid
 from pathlib import Path
 from typing import Any
 
 from forkgym.sandboxes import state
 from forkgym.sandboxes.base import SandboxSpec
-from forkgym.sandboxes.errors import SandboxLimitError
-from forkgym.sandboxes.local import launcher
+from forkgym.sandboxes.errors import SandboxError, SandboxLimitError
+from forkgym.sandboxes.local import cleanup, launcher
 from forkgym.sandboxes.local.image import Image
 from forkgym.sandboxes.local.mounts import VOLUMES
 
 _MOST_LAYERS = 480  # overlayfs takes 500
+_MERGE_AT = 32
+_MERGE_PATIENCE = 600.0  # seconds
 
 
 def new_id() -> str:
@@ -35,6 +38,11 @@ class Disk:
         self._image = image
         self._spec = spec
         self._layers = layers
+        self._mounted = layers  # differs from `_layers` between a merge and the next exchange of the root
+        self._pending: tuple[str, ...] = ()
+        self._merged: str | None = None
+        self._merging = False
+        self._lock = threading.RLock()
         self._generation = 0
         self._lease = state.Lease.take(root / "boxes", box, layers)
         self._upper = self._make_upper(self._layer(layers[0]) if layers else None)
@@ -57,10 +65,28 @@ class Disk:
 
         Raises ``Refused`` with EBUSY, and changes nothing, while a process can write to a file.
         """
+        with self._lock:
+            self._switch(zygote, pid, pidfd)
+
+    def copy(self, zygote: launcher.Zygote) -> tuple[str, ...]:
+        """Copy the writable layer as it is into a frozen one; returns the chain that holds the copy.
+
+        Call ``settle`` once somebody else refers to it.
+        """
+        frozen = new_id()
+        with self._lock:
+            self._pending = (frozen,)
+            self._write_lease()
+            target = self._make_upper(self._upper, self._layer(frozen))
+            launcher.ask(zygote.socket, {"op": "copy", "source": str(self._upper), "target": str(target)})
+            return (frozen, *self._layers)
+
+    def _switch(self, zygote: launcher.Zygote, pid: int, pidfd: int) -> None:
         if len(self._layers) >= _MOST_LAYERS:
             raise SandboxLimitError(f"{len(self._layers)} layers are the most that one sandbox can stand on")
         old, frozen = self._upper, new_id()
-        self._lease.update((frozen, *self._layers))
+        self._pending = (frozen,)
+        self._write_lease()
         upper = self._make_upper(old)
         try:
             request = {"op": "switch", "pid": pid, **self._message([upper, old])}
@@ -70,27 +96,61 @@ class Disk:
             self.settle()
             raise
         old.rename(self._layer(frozen))
-        self._layers, self._upper = (frozen, *self._layers), upper
-
-    def copy(self, zygote: launcher.Zygote) -> tuple[str, ...]:
-        """Copy the writable layer as it is into a frozen one; returns the chain that holds the copy.
-
-        Call ``settle`` once somebody else refers to it.
-        """
-        frozen = new_id()
-        self._lease.update((frozen, *self._layers))
-        target = self._make_upper(self._upper, self._layer(frozen))
-        launcher.ask(zygote.socket, {"op": "copy", "source": str(self._upper), "target": str(target)})
-        return (frozen, *self._layers)
+        unused = set(self._mounted) - set(self._layers)
+        self._layers, self._upper, self._pending = (frozen, *self._layers), upper, ()
+        self._mounted = self._layers
+        self._write_lease()
+        if unused:
+            cleanup.later(lambda: state.drop_layers(self._root, unused))
 
     def settle(self) -> None:
         """Refer to no more than the layers this sandbox stands on."""
-        self._lease.update(self._layers)
+        with self._lock:
+            dropped, self._pending = self._pending, ()
+            if dropped:
+                self._write_lease()
+        if dropped:
+            cleanup.later(lambda: state.drop_layers(self._root, dropped))
+
+    def merge_if_long(self, zygote: launcher.Zygote) -> None:
+        """Have a long chain of frozen layers replaced by one layer, in the background.
+
+        The sandbox itself stands on the old layers until its root is next exchanged.
+        """
+        if len(self._layers) >= _MERGE_AT and not self._merging:
+            self._merging = True
+            cleanup.later(lambda: self._merge(zygote, self._layers))
+
+    def _merge(self, zygote: launcher.Zygote, chain: tuple[str, ...]) -> None:
+        merged = new_id()
+        with self._lock:
+            self._merged = merged
+            self._write_lease()
+        target = self._make_upper(self._layer(chain[0]), self._layer(merged))
+        request: dict[str, Any] = {"op": "squash", "image": self._image.lowers, "target": str(target)}
+        request["layers"] = [str(self._layer(layer)) for layer in chain]
+        try:
+            launcher.ask(zygote.socket, request, patience=_MERGE_PATIENCE)
+        except (SandboxError, launcher.Refused):
+            # For example a renamed directory of the image: this chain stays as it is, up to the kernel's limit.
+            with self._lock:
+                self._merged = None
+                self._write_lease()
+            state.drop_layers(self._root, [merged])
+            return
+        with self._lock:
+            self._layers = (*self._layers[: -len(chain)], merged)
+            self._merged, self._merging = None, False
+            self._write_lease()
 
     def release(self) -> None:
         """Remove everything that only this sandbox used. Idempotent."""
         self._lease.release()
-        state.drop_layers(self._root, self._layers)
+        state.drop_layers(self._root, {*self._layers, *self._mounted, *self._pending})
+
+    def _write_lease(self) -> None:
+        merged = [self._merged] if self._merged else []
+        self._lease.update(dict.fromkeys([*self._layers, *self._mounted, *self._pending, *merged]))
 
     def _message(self, uppers: list[Path]) -> dict[str, Any]:
         chain = [*map(str, uppers), *(str(self._layer(layer)) for layer in self._layers)]

@@ -52,6 +52,7 @@ def run(requests: socket.socket, reply: socket.socket, spec: BoxSpec, built: lis
     """Become the sandbox. Reports on ``reply`` whether that worked, and never returns."""
     try:
         os.setsid()
+        syscalls.unshare(syscalls.CLONE_NEWCGROUP)  # only now, since the root of the new one is the group we are in
         mounts.enter(spec.root, built)
         forget_imports()
         _loopback_up()
@@ -77,19 +78,24 @@ def forget_imports() -> None:
 
 def drop_privileges(spec: BoxSpec, seccomp: bytes) -> None:
     """Become ``spec.uid`` without a capability (root: with a few), unable to gain any, closed to inspection."""
-    keep = ROOT_CAPABILITIES if spec.uid == 0 else frozenset[int]()
     if spec.nested and spec.uid != 0:
         _nest(spec)
     if not spec.nested or spec.uid != 0:
         # Counts per namespace, so it must be set in the sandbox's own one.
         _write("/proc/sys/user/max_user_namespaces", "0")
-    syscalls.drop_bounding_set(keep)
     if not spec.nested:
         os.setgroups([])
-    os.setresgid(spec.gid, spec.gid, spec.gid)
-    os.setresuid(spec.uid, spec.uid, spec.uid)
+    limit(spec.uid, spec.gid, spec.rlimits, seccomp)
+
+
+def limit(uid: int, gid: int, rlimits: dict[str, int], seccomp: bytes) -> None:
+    """The last steps, which take away the means to undo themselves."""
+    keep = ROOT_CAPABILITIES if uid == 0 else frozenset[int]()
+    syscalls.drop_bounding_set(keep)
+    os.setresgid(gid, gid, gid)
+    os.setresuid(uid, uid, uid)
     syscalls.set_capabilities(keep)
-    for name, value in spec.rlimits.items():
+    for name, value in rlimits.items():
         resource.setrlimit(getattr(resource, f"RLIMIT_{name}"), (value, value))
     os.umask(0o022)
     syscalls.prctl(syscalls.PR_SET_NO_NEW_PRIVS, 1)

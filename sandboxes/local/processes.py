@@ -88,16 +88,20 @@ def eliminate(since: int, keep: Iterable[int], reap: Callable[[], None]) -> int:
 
 def stop_all(spare: Iterable[int], patience: float) -> list[int]:
     """Stop every running process but ``spare``; returns those stopped here, once none of them runs."""
-    spared, stopped = set(spare), set[int]()
+    spared, stopped = set(spare), set[int]()  # spared also: those of root inside, which may not be stopped
     deadline = time.monotonic() + patience
     while True:
         running = [p.pid for p in table().values() if p.state not in "Tt" and p.pid not in spared]
         if not running or time.monotonic() > deadline:
             return sorted(stopped)
         for pid in running:
-            with contextlib.suppress(OSError):
+            try:
                 os.kill(pid, signal.SIGSTOP)
                 stopped.add(pid)
+            except PermissionError:
+                spared.add(pid)
+            except ProcessLookupError:
+                continue
         time.sleep(0.0005)
 
 

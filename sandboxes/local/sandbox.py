@@ -10,9 +10,11 @@ import os
 import select
 import signal
 import threading
-from collections.abc import Generator, Mapping, Sequence
+import time
+from collections.abc import Callable, Generator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 from forkgym.sandboxes import state
 from forkgym.sandboxes.base import (
@@ -43,6 +45,7 @@ from forkgym.sandboxes.local.shell import LocalShell, ShellState
 from forkgym.sandboxes.local.snapshots import Frozen
 
 BACKEND = "local"
+_T = TypeVar("_T")
 _DEATH_PATIENCE_MS = 10_000
 
 
@@ -116,15 +119,17 @@ class LocalSandbox:
         """See ``Sandbox.exec``."""
         commands.check_timeout(timeout)
         self._require_alive()
-        if user not in (None, self.spec.user):
-            raise SandboxError(f"commands run as {self.spec.user!r} here, not as {user!r}")
         name = str(next(self._counter))
+        as_root = user == "root" and self.spec.user != "root"
+        if not as_root and user not in (None, self.spec.user):
+            raise SandboxError(f"commands run as {self.spec.user!r} or 'root' here, not as {user!r}")
+        begin = time.monotonic()
         result = commands.run(
             self,
             name,
             command,
-            start=self.request,
-            kill=lambda: self._kill(name),
+            start=self._request_as_root if as_root else self.request,
+            kill=lambda: self._sweep(time.monotonic() - begin) if as_root else self._kill(name),
             timeout=timeout,
             message={
                 "env": {**environment(self.spec, user), **(env or {})},
@@ -140,7 +145,7 @@ class LocalSandbox:
         with self._lock:
             if name not in self._shells:
                 start = self._saved_shells.get(name, ShellState(self.spec.workdir))
-                self._shells[name] = LocalShell(self, name, start, environment(self.spec))
+                self._shells[name] = LocalShell(self, name, start, environment(self.spec), self._with_oom)
             return self._shells[name]
 
     # Files
@@ -185,12 +190,13 @@ class LocalSandbox:
             shells = dict(self._shells)
         with self._state_lock:
             freezer = Freezer(self, self._zygote, self._disk, self._pid, self._pidfd)
-            chain = freezer.freeze(shells, background)
+            chain = _shielded(lambda: freezer.freeze(shells, background))
             states = {**self._saved_shells, **{name: shell.state for name, shell in shells.items()}}
             try:
                 yield Frozen(chain, states, (*self.lineage, self.id), self.spec.image)
             finally:
                 self._disk.settle()
+                self._disk.merge_if_long(self._zygote)
 
     def usage(self) -> Usage:
         """See ``Sandbox.usage``."""
@@ -284,6 +290,15 @@ class LocalSandbox:
         if self._foreign:
             raise SandboxDeadError(f"sandbox {self.id} belongs to the process that created it")
 
+    def _request_as_root(self, message: Mapping[str, object], fds: Sequence[int] = ()) -> launcher.Reply:
+        join = self._group.join_files if self._group is not None else []
+        request = {**message, "op": "spawn", "join": join, "rlimits": self._message()["rlimits"]}
+        return launcher.Reply(self._zygote.socket, request, [self._pidfd, *fds])
+
+    def _sweep(self, age: float) -> None:
+        keep = self.ask({"op": "commands"})[0]["pids"]
+        launcher.ask(self._zygote.socket, {"op": "sweep", "age": age, "keep": keep}, [self._pidfd])
+
     def _kill(self, name: str) -> None:
         self.ask({"op": "kill", "id": name, "age": None})
 
@@ -306,6 +321,17 @@ def start_all(spec: SandboxSpec, origin: Frozen, count: int) -> list[LocalSandbo
         for box in boxes:
             box.close()
         raise
+
+
+def _shielded(action: Callable[[], _T]) -> _T:
+    """Do something that must not stop half-way: Ctrl-C is raised after it."""
+    with ThreadPoolExecutor(1) as pool:
+        future = pool.submit(action)
+        try:
+            return future.result()
+        except KeyboardInterrupt:
+            wait([future])
+            raise
 
 
 @atexit.register

@@ -14,17 +14,20 @@ import select
 import shlex
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from forkgym.sandboxes.base import DEFAULT_MAX_OUTPUT, DEFAULT_TIMEOUT, ExecResult
 from forkgym.sandboxes.errors import SandboxDeadError
-from forkgym.sandboxes.local.commands import Peer, Pipe, check_timeout, hand_over, wait_ms
+from forkgym.sandboxes.local import wire
+from forkgym.sandboxes.local.commands import Peer, Pipe, check_timeout, give, hand_over, wait_ms
 from forkgym.sandboxes.local.launcher import Reply
 from forkgym.sandboxes.local.output import Capture
 
-_REPORT_FD, _SCRIPT_FD = 62, 63
+_LONG_FD, _REPORT_FD, _SCRIPT_FD = 61, 62, 63
+_LONG = 16 << 10  # bytes; bash reads a script from a pipe one byte at a time
 _MAX_REPORT = 16 << 20
-_EXIT_PATIENCE = 5.0
+_Judge = Callable[[ExecResult], ExecResult]
 _DUMP = "builtin declare -p; builtin declare -f; builtin alias -p"
 _REFRESH = (
     '__forkgym_old=${OLDPWD-}; builtin cd -- "${PWD-/}" 2>/dev/null; OLDPWD=$__forkgym_old; unset -v __forkgym_old\n'
@@ -50,20 +53,22 @@ class _Session:
 
     def __init__(self, peer: Peer, name: str, state: ShellState, env: dict[str, str]) -> None:
         self.name = name
+        self.long = -1
         self.output, self.script, self.report = Pipe(peer.owner), Pipe(peer.owner), Pipe(peer.owner)
         message = {
             "op": "exec",
             "id": name,
-            "argv": ["bash", "--noprofile", "--norc", f"/dev/fd/{_SCRIPT_FD}"],
+            "argv": ["bash", "--noprofile", "--norc", "bash"],  # /dev/bash leads to the script
             "env": {"PATH": env["PATH"]} if state.script else env,
-            "cwd": "/",
+            "cwd": "/dev",
             "stdin": False,
-            "extra": [_REPORT_FD, _SCRIPT_FD],
+            "extra": [_REPORT_FD, _SCRIPT_FD, _LONG_FD],
         }
         try:
             os.set_blocking(self.script.read_end, True)
             os.set_blocking(self.script.write_end, False)
-            fds = [self.output.write_end, self.output.write_end, self.report.write_end, self.script.read_end]
+            self.long = give(wire.memory_file(b""), peer.owner)
+            fds = [self.output.write_end, self.output.write_end, self.report.write_end, self.script.read_end, self.long]
             self.reply: Reply = peer.request(message, fds)
         except BaseException:
             self._close_pipes()
@@ -78,6 +83,19 @@ class _Session:
         """Queue script text; as much as fits is written at once."""
         self.unsent += os.fsencode(text)
         self.push()
+
+    def send_command(self, command: str, token: str) -> None:
+        """Queue a command and the line that reports on it."""
+        text = os.fsencode(command)
+        if len(text) < _LONG:
+            words, without = shlex.quote(command), f"{_REPORT_FD}>&- {_LONG_FD}>&-"
+        else:
+            os.ftruncate(self.long, 0)
+            os.pwrite(self.long, text, 0)
+            words, without = f'"$(</dev/fd/{_LONG_FD})"', f"{_REPORT_FD}>&- {_LONG_FD}>&-"
+        report = f'builtin printf "%s\\0%d\\0%s\\0" {token} $? "${{PWD-}}"; {_DUMP}; builtin printf "\\0%s\\0" {token}'
+        # Without the empty line, bash would stumble over the second line after an unbalanced quote in the first.
+        self.send_now(f"eval {words} </dev/null {without}\n\n{{ {report}; }} 2>/dev/null >&{_REPORT_FD}\n")
 
     def push(self) -> None:
         """Write what the pipe takes."""
@@ -94,6 +112,9 @@ class _Session:
         self._close_pipes()
 
     def _close_pipes(self) -> None:
+        if self.long >= 0:
+            os.close(self.long)
+            self.long = -1
         for pipe in (self.output, self.script, self.report):
             pipe.close()
 
@@ -101,9 +122,10 @@ class _Session:
 class LocalShell:
     """See ``forkgym.sandboxes.base.Shell``. Calls from several threads wait for each other."""
 
-    def __init__(self, peer: Peer, name: str, state: ShellState, env: dict[str, str]) -> None:
+    def __init__(self, peer: Peer, name: str, state: ShellState, env: dict[str, str], judge: _Judge) -> None:
         self.name = name
         self._peer = peer
+        self._judge = judge
         self._env = env
         self._state = state
         self._session: _Session | None = None
@@ -124,13 +146,13 @@ class LocalShell:
             text = b"sandbox: a command cannot hold a NUL byte\n"
             return ExecResult(126, text, b"", 0.0, total_bytes=len(text))
         with self._lock:
-            return self._run(command, timeout, max_output)
+            return self._judge(self._run(command, timeout, max_output))
 
     def _run(self, command: str, timeout: float, max_output: int) -> ExecResult:
         begin = time.monotonic()
         session = self._open()
         capture, token = Capture(max_output), secrets.token_hex(8)
-        session.send_now(_script(command, token))
+        session.send_command(command, token)
         timed_out = False
         try:
             report = self._follow(session, capture, token, begin + timeout)
@@ -236,16 +258,12 @@ class LocalShell:
 
 
 def _prologue(state: ShellState) -> bytes:
-    lines = [f"exec {_SCRIPT_FD}<&-", "BASH_ARGV0=bash", "shopt -s expand_aliases"]
+    lines = [f"exec {_SCRIPT_FD}<&-", "shopt -s expand_aliases"]
+    lines += ["builtin cd /", f"builtin cd -- {shlex.quote(state.cwd)} 2>/dev/null", "unset -v OLDPWD"]
     if state.script:
-        lines.append(f"eval {shlex.quote(state.script)} >/dev/null 2>&1")
-    lines.append(f"builtin cd -- {shlex.quote(state.cwd)} 2>/dev/null")
+        lines += ["__forkgym_cwd=$PWD", f"eval {shlex.quote(state.script)} >/dev/null 2>&1", ""]
+        lines += ["PWD=$__forkgym_cwd", "unset -v __forkgym_cwd"]
     return os.fsencode("\n".join(lines) + "\n")
-
-
-def _script(command: str, token: str) -> str:
-    report = f'builtin printf "%s\\0%d\\0%s\\0" {token} $? "${{PWD-}}"; {_DUMP}; builtin printf "\\0%s\\0" {token}'
-    return f"eval {shlex.quote(command)} </dev/null {_REPORT_FD}>&-\n{{ {report}; }} 2>/dev/null >&{_REPORT_FD}\n"
 
 
 def _read_report(fd: int, received: bytearray) -> bool:

@@ -15,15 +15,11 @@ import sys
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-from forkgym.sandboxes.local import init, mounts, seccomp, syscalls, wire
+from forkgym.sandboxes.local import init, mounts, processes, seccomp, syscalls, wire
+from forkgym.sandboxes.local.squash import squash
 
 _NAMESPACES = (
-    syscalls.CLONE_NEWNS
-    | syscalls.CLONE_NEWPID
-    | syscalls.CLONE_NEWNET
-    | syscalls.CLONE_NEWIPC
-    | syscalls.CLONE_NEWUTS
-    | syscalls.CLONE_NEWCGROUP
+    syscalls.CLONE_NEWNS | syscalls.CLONE_NEWPID | syscalls.CLONE_NEWNET | syscalls.CLONE_NEWIPC | syscalls.CLONE_NEWUTS
 )
 # Each sandbox has its own ids, so that limits the kernel counts by user do not couple them. The region lies above
 # those that distributions and login services hand out.
@@ -57,9 +53,11 @@ class Zygote:
     def _do_create(self, message: dict[str, Any], fds: list[int], reply: socket.socket) -> None:
         spec = init.BoxSpec.from_message(message, nested=not self._privileged)
         go, started = wire.pair()
+        groups = _open_groups(message["join"], fds)
         flags = _NAMESPACES | (syscalls.CLONE_NEWUSER if self._privileged else 0)
         pid = syscalls.clone_process(flags)
         if pid == 0:
+            _join_groups(groups)
             self._become_box(spec, started, socket.socket(fileno=fds[0]), reply)
         started.close()
         pidfd = -1
@@ -71,8 +69,6 @@ class Zygote:
             finally:
                 if ids.userns >= 0:
                     os.close(ids.userns)
-            for path in message["join"]:
-                _write(path, str(pid))
             wire.send(reply, {"pid": pid, "base": ids.base}, [pidfd])
             wire.send(go, {}, built)
             mounts.close_all(built)
@@ -148,6 +144,43 @@ class Zygote:
 
         self._aside(reply, copy)
 
+    def _do_squash(self, message: dict[str, Any], fds: list[int], reply: socket.socket) -> None:
+        self._aside(reply, lambda: squash(message["layers"], message["image"], message["target"], self._privileged))
+
+    def _do_spawn(self, message: dict[str, Any], fds: list[int], reply: socket.socket) -> None:
+        """Run a command as root inside. Descriptors: the sandbox's pidfd, stdout, stderr, then stdin if ``stdin``."""
+        groups = _open_groups(message["join"], fds)
+        pidfd, out, err, *standard_in = fds[: 3 + message["stdin"]]
+
+        def run() -> None:
+            _join_groups(groups)
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            devnull = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
+            extra = dict(zip(message["extra"], fds[3 + message["stdin"] :], strict=False))
+            sources = {0: standard_in[0] if standard_in else devnull, 1: out, 2: err, **extra}
+            init.limit(0, 0, message["rlimits"], self._seccomp)
+            pid = init.spawn(message["argv"], message["env"], message["cwd"], sources)
+            status = os.waitpid(pid, 0)[1]
+            wire.send(reply, {"code": os.waitstatus_to_exitcode(status)})
+
+        self._inside(pidfd, reply, run, _NAMESPACES | syscalls.CLONE_NEWCGROUP)
+
+    def _do_sweep(self, message: dict[str, Any], fds: list[int], reply: socket.socket) -> None:
+        """Kill as root, which the first process is not: everything younger than ``age`` and not below ``keep``."""
+
+        def sweep() -> None:
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            child = os.fork()
+            if child == 0:
+                try:
+                    own = int(os.readlink("/proc/self"))
+                    processes.eliminate(processes.ticks(message["age"]), [*message["keep"], own], _nothing)
+                finally:
+                    os._exit(0)
+            os.waitpid(child, 0)
+
+        self._inside(fds[0], reply, sweep, syscalls.CLONE_NEWPID)
+
     def _ids_of(self, pid: int) -> mounts.Ids:
         if not self._privileged:
             return mounts.Ids()
@@ -155,11 +188,15 @@ class Zygote:
             base = int(file.read().split()[1])
         return mounts.Ids(base, os.open(f"/proc/{pid}/ns/user", os.O_RDONLY | os.O_CLOEXEC))
 
-    def _inside(self, pidfd: int, reply: socket.socket, action: Callable[[], None]) -> None:
-        """Run ``action`` in a child that entered the sandbox's user and mount namespaces, as root there."""
+    def _inside(self, pidfd: int, reply: socket.socket, action: Callable[[], None], more: int = 0) -> None:
+        """Run ``action`` in a child that entered the sandbox's user, mount and ``more`` namespaces, as root there.
+
+        All at once: what the child may do to the sandbox's first process changes on the way.
+        """
 
         def enter() -> None:
-            syscalls.setns(pidfd, (syscalls.CLONE_NEWUSER if self._privileged else 0) | syscalls.CLONE_NEWNS)
+            own = syscalls.CLONE_NEWUSER if self._privileged else 0
+            syscalls.setns(pidfd, own | syscalls.CLONE_NEWNS | more)
             if self._privileged:
                 _become_root()
             action()
@@ -230,6 +267,25 @@ def _prepare(devices: str, privileged: bool) -> None:
         syscalls.prctl(syscalls.PR_SET_SECUREBITS, syscalls.SECBIT_NO_SETUID_FIXUP)
     syscalls.mount(None, "/", None, syscalls.MS_REC | syscalls.MS_SLAVE)
     mounts.make_devices(devices, privileged)
+
+
+def _nothing() -> None:
+    """There are no children to reap."""
+
+
+def _open_groups(paths: list[str], opened: list[int]) -> list[int]:
+    """Open the files by which a process joins its control groups; they are judged by who opened them."""
+    first = len(opened)
+    for path in paths:
+        # A thread that moves itself through `tasks` (version 1) spares the kernel a wait of some milliseconds.
+        tasks = path.removesuffix("cgroup.procs") + "tasks"
+        opened.append(os.open(tasks if os.path.exists(tasks) else path, os.O_WRONLY | os.O_CLOEXEC))
+    return opened[first:]
+
+
+def _join_groups(files: list[int]) -> None:
+    for fd in files:
+        os.write(fd, b"0")
 
 
 def _become_root() -> None:
