@@ -111,7 +111,7 @@ class Bases:
         _delete(self.backend, dropped)
 
 
-_shared: weakref.WeakKeyDictionary[Backend, Bases] = weakref.WeakKeyDictionary()
+_shared: dict[Backend, Bases] = {}
 _shared_lock = threading.Lock()
 
 

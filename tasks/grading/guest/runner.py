@@ -154,4 +154,5 @@ def explain(error: BaseException) -> str:
         entry.lineno for entry in traceback.extract_tb(error.__traceback__) if entry.filename.startswith("<hidden")
     ]
     where = f" (line {lines[-1]})" if lines else ""
-    return f"{type(error).__name__}: {error}"[:MESSAGE_CHARS] + where
+    text = f": {error}" if str(error) else ""
+    return f"{type(error).__name__}{text}"[:MESSAGE_CHARS] + where
