@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -15,7 +15,7 @@ from rich.text import Text
 from forkgym.agents.base import Episode, SamplingParams
 from forkgym.cli.output import out, print_json
 from forkgym.cli.players import player
-from forkgym.envs.base import Malformed, ToolCall
+from forkgym.envs.base import Malformed
 from forkgym.envs.core import CodingEnv, StepResult
 from forkgym.tasks.loader import load
 
@@ -25,9 +25,9 @@ SHOWN_LINES = 40
 class WatchedEnv(CodingEnv):
     """An environment that tells ``on_step`` about each step: turn, action, observation and whether it ended."""
 
-    on_step: Callable[[int, ToolCall | Malformed, str, bool], None] | None = None
+    on_step: Callable[[int, Mapping[str, Any] | Malformed, str, bool], None] | None = None
 
-    def step(self, action: ToolCall | Malformed) -> StepResult:
+    def step(self, action: Mapping[str, Any] | Malformed) -> StepResult:
         result = super().step(action)
         observation, _, terminated, truncated, info = result
         if self.on_step is not None:
@@ -52,10 +52,10 @@ def run(
     chosen = tasks.ids[random.Random(seed).randrange(len(tasks))]
     env = WatchedEnv(tasks, sandbox=sandbox, max_turns=turns)
     try:
-        if not as_json:
-            _print_task(chosen, tasks[chosen].instruction)
-            env.on_step = _print_step
         with player(agent, model, slots=1) as who:
+            if not as_json:
+                _print_task(chosen, tasks[chosen].instruction)
+                env.on_step = _print_step
             sampling = SamplingParams(max_tokens=max_tokens, temperature=temperature)
             name = f"{chosen}#{seed}"
             episode = who.agent.run(
@@ -83,14 +83,14 @@ def _print_task(task: str, instruction: str) -> None:
     out.print(Panel(Text(instruction.strip()), title=f"[bold]{task}", title_align="left", border_style="cyan"))
 
 
-def _print_step(turn: int, action: ToolCall | Malformed, observation: str, over: bool) -> None:
+def _print_step(turn: int, action: Mapping[str, Any] | Malformed, observation: str, over: bool) -> None:
     parts = [_action(action)]
     if observation and not over:
         parts.append(Text(_clip(observation), "dim"))
     out.print(Panel(Group(*parts), title=f"turn {turn}", title_align="left", border_style="dim"))
 
 
-def _action(action: ToolCall | Malformed) -> Syntax | Text:
+def _action(action: Mapping[str, Any] | Malformed) -> Syntax | Text:
     if isinstance(action, Malformed):
         return Text(f"no valid action: {action.message}", "red")
     arguments = dict(action["arguments"])

@@ -1,0 +1,129 @@
+"""Commands that do something, each as a process, on real tasks and sandboxes."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+Run = Callable[..., subprocess.CompletedProcess[str]]
+
+TASK = "swe/tiny/clamp/upper-bound"
+
+
+def test_doctor_says_that_episodes_can_be_played(forkgym: Run) -> None:
+    done = forkgym("doctor", "--json")
+    found = json.loads(done.stdout)
+    assert (done.returncode, found["ok"]) == (0, True)
+    local = next(check for check in found["sandboxes"] if check["name"] == "local")
+    assert local["status"] in ("ok", "partly")
+    assert {check["name"] for check in found["extras"]} >= {"train", "swe", "docker", "vllm", "ray", "kernel"}
+    for check in found["extras"]:
+        assert check["status"] == "ok" or "pip install" in check["fix"]
+
+
+def test_doctor_names_the_mend_for_a_state_folder_that_cannot_be_used(forkgym: Run) -> None:
+    done = forkgym("doctor", FORKGYM_STATE="/proc/nowhere")
+    assert done.returncode == 1
+    assert "No sandbox works here." in done.stdout
+    assert "FORKGYM_STATE" in done.stdout
+
+
+def test_tasks_list_and_show_agree(forkgym: Run) -> None:
+    rows = json.loads(forkgym("tasks", "list", "swe/tiny/clamp/*", "--json").stdout)
+    assert TASK in [row["id"] for row in rows]
+    shown = json.loads(forkgym("tasks", "show", TASK, "--json").stdout)
+    assert shown["instruction"].startswith(next(row for row in rows if row["id"] == TASK)["instruction"])
+    assert "solution" not in shown
+    assert set(shown["files"]) == {"README.md", "clamp.py"}
+    solution = json.loads(forkgym("tasks", "show", TASK, "--solution", "--json").stdout)["solution"]
+    assert solution["clamp.py"] != shown["files"]["clamp.py"]
+
+
+def test_tasks_list_counts_the_splits(forkgym: Run) -> None:
+    rows = json.loads(forkgym("tasks", "list", "swe/tiny", "--json").stdout)
+    train, test = (sum(row["split"] == split for row in rows) for split in ("train", "test"))
+    last = forkgym("tasks", "list", "swe/tiny").stdout.splitlines()[-1]
+    assert last == f"{train + test} tasks ({test} test, {train} train)"
+
+
+def test_run_shows_the_oracle_solve_a_task(forkgym: Run) -> None:
+    done = forkgym("run", TASK)
+    assert done.returncode == 0, done.stderr
+    assert "turn 1" in done.stdout
+    assert "reward 1" in done.stdout.splitlines()[-1]
+
+
+def test_run_as_json_is_one_document(forkgym: Run) -> None:
+    done = forkgym("run", TASK, "--agent", "nop", "--json")
+    episode = json.loads(done.stdout)
+    assert done.returncode == 1
+    assert (episode["status"], episode["reward"], episode["verdict"]["resolved"]) == ("finished", 0.0, False)
+    assert episode["verdict"]["findings"]
+
+
+def test_eval_measures_and_goes_on_where_it_stopped(forkgym: Run, tmp_path: Path) -> None:
+    words = ["eval", "--tasks", "swe/tiny/clamp/[lu]*", "--out", "e", "--concurrency", "2", "--json"]
+    first = json.loads(forkgym(*words).stdout)
+    count = first["summary"]["episodes"]
+    assert first["summary"]["resolved"] == 1.0
+    records = tmp_path / "e" / "episodes.jsonl"
+    assert len(records.read_text().splitlines()) == count
+    again = json.loads(forkgym(*words).stdout)
+    assert again["summary"]["episodes"] == count
+    assert len(records.read_text().splitlines()) == count
+    more = json.loads(forkgym(*words, "-n", "2").stdout)
+    assert more["summary"]["scored"] == 2 * count
+    assert len(records.read_text().splitlines()) == 2 * count
+
+
+def test_eval_refuses_the_records_of_another_evaluation(forkgym: Run, tmp_path: Path) -> None:
+    assert forkgym("eval", "--tasks", TASK, "--out", "e").returncode == 0
+    before = (tmp_path / "e" / "episodes.jsonl").read_bytes()
+    done = forkgym("eval", "--tasks", TASK, "--out", "e", "--agent", "nop")
+    assert done.returncode == 2
+    assert "agent was 'oracle'" in done.stderr
+    assert (tmp_path / "e" / "episodes.jsonl").read_bytes() == before
+
+
+def test_eval_writes_a_report(forkgym: Run, tmp_path: Path) -> None:
+    done = forkgym("eval", "--tasks", TASK, "--agent", "nop", "--out", "e", "--report", "r/r.html")
+    assert done.returncode == 0
+    page = (tmp_path / "r" / "r.html").read_text()
+    assert f"<h1>nop on {TASK}</h1>" in page
+    assert "0% solved" in done.stdout
+
+
+def test_interrupted_eval_keeps_what_is_finished_and_leaves_nothing(tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    words = ["eval", "--tasks", "swe/tiny/*", "--out", "e", "--concurrency", "2", "-n", "20"]
+    child = subprocess.Popen(
+        [sys.executable, "-P", "-m", "forkgym.cli.main", *words],
+        cwd=tmp_path, env={**os.environ, "FORKGYM_STATE": str(state)}, stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    records = tmp_path / "e" / "episodes.jsonl"
+    deadline = time.monotonic() + 60
+    while not (records.is_file() and records.read_text().count("\n") >= 3):
+        assert child.poll() is None, child.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    child.send_signal(signal.SIGINT)
+    _, errors = child.communicate(timeout=60)
+    assert child.returncode == 130
+    assert errors.rstrip().endswith("Interrupted. What was finished is kept.")
+    assert "Traceback" not in errors
+    lines = [json.loads(line) for line in records.read_text().splitlines()]
+    assert sum(line["reward"] == 1.0 for line in lines) >= 3
+    assert not [line for line in lines if line["status"] == "failed"]
+    assert list((state / "boxes").iterdir()) == []
+
+
+def test_gc_reports_per_backend(forkgym: Run, tmp_path: Path) -> None:
+    found = json.loads(forkgym("gc", "--json", FORKGYM_STATE=str(tmp_path / "state")).stdout)
+    assert set(found["local"].values()) <= {0}
