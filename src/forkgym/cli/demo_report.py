@@ -103,7 +103,8 @@ def pick_episodes(stages: Sequence[Stage]) -> list[EpisodeView]:
         return []
 
     def progress(task: str) -> tuple[bool, ...]:
-        return (is_solved(by_task[-1][task]), *(not is_solved(group[task]) for group in reversed(by_task[:-1])))
+        before = [group[task] for group in reversed(by_task[:-1])]
+        return (is_solved(by_task[-1][task]), *(episode.scored and not is_solved(episode) for episode in before))
 
     task = max(common, key=progress)
     return [
