@@ -243,7 +243,7 @@ def _overlay(lowers: list[int], upper: int, work: int, ids: Ids) -> int:
     try:
         return syscalls.new_filesystem("overlay", {**flags, "upperdir": upper, "workdir": work}, lowers)
     except OSError as error:
-        if error.errno != errno.EINVAL:
+        if error.errno not in (errno.EINVAL, errno.EOPNOTSUPP):
             raise
     return _overlay_by_names(lowers, upper, work, flags)
 
