@@ -175,9 +175,14 @@ class Server:
         """Open a regular file or a directory and hand the descriptor out."""
         path, flags = message["path"], message["flags"]
         writing = flags & (os.O_WRONLY | os.O_RDWR)
-        if writing and message["parents"]:
+        quiet = flags | os.O_NONBLOCK | os.O_NOCTTY
+        try:
+            fd = syscalls.openat2(path, quiet, message["mode"])
+        except FileNotFoundError:
+            if not message["parents"]:
+                raise
             os.makedirs(os.path.dirname(path), exist_ok=True)
-        fd = syscalls.openat2(path, flags | os.O_NONBLOCK | os.O_NOCTTY, message["mode"])
+            fd = syscalls.openat2(path, quiet, message["mode"])
         try:
             found = os.fstat(fd)
             if not (stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode)):
