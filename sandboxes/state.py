@@ -321,6 +321,11 @@ def _unfit(path: Path) -> str | None:
     kind = _file_system(path)
     if kind in _NO_UPPER or kind.startswith("fuse"):
         return f"the file system {kind} cannot hold the upper layer of an overlay"
+    try:
+        # Overlays note replaced directories there. A tmpfs that can do it (Linux 6.6) also maps ids.
+        os.setxattr(path, "user.forkgym", b"")
+    except OSError:
+        return f"the file system {kind} keeps no extended attributes of users on this kernel"
     return None
 
 

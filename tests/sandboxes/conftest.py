@@ -58,29 +58,33 @@ class OrdinaryUser:
 
 
 def make_place():
-    """A directory on a tmpfs that every user may enter: /tmp of a container is an overlay and can't hold another."""
-    path = Path(tempfile.mkdtemp(prefix="forkgym-test-", dir="/dev/shm"))
-    path.chmod(0o755)
-    return path
+    """A directory that every user may enter and that can hold overlays, as /tmp of a container can't."""
+    for folder in ("/dev/shm", "/var/tmp", "/tmp"):
+        path = Path(tempfile.mkdtemp(prefix="forkgym-test-", dir=folder))
+        if state._unfit(path) is None:
+            path.chmod(0o755)
+            return path
+        path.rmdir()
+    raise AssertionError("no place for overlays in /dev/shm, /var/tmp or /tmp")
 
 
 @pytest.fixture
-def shm():
+def place():
     path = make_place()
     yield path
     state.remove_tree(path)
 
 
 @pytest.fixture
-def root(shm, monkeypatch):
+def root(place, monkeypatch):
     """A state directory for this test alone, which makes no sandboxes."""
-    monkeypatch.setenv(state.ENVIRONMENT, str(shm / "state"))
+    monkeypatch.setenv(state.ENVIRONMENT, str(place / "state"))
     return state.state_dir()
 
 
 @pytest.fixture
-def ordinary_user(shm):
-    return OrdinaryUser(shm)
+def ordinary_user(place):
+    return OrdinaryUser(place)
 
 
 @pytest.fixture(scope="module")

@@ -35,8 +35,8 @@ def finish(process):
     process.wait()
 
 
-def test_the_state_directory_is_private_and_complete(root, shm):
-    assert root == shm / "state"
+def test_the_state_directory_is_private_and_complete(root, place):
+    assert root == place / "state"
     assert stat.S_IMODE(root.stat().st_mode) == 0o700
     assert {"boxes", "layers", "snapshots", "trash"} <= set(names(root))
     assert state.state_dir() == root
