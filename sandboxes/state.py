@@ -131,6 +131,8 @@ def locked(root: Path, exclusive: bool = False) -> Generator[None]:
         fcntl.flock(handle, fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH)
         yield
     finally:
+        # Closing is not enough: a child forked by another thread in the meantime holds the same open file.
+        fcntl.flock(handle, fcntl.LOCK_UN)
         os.close(handle)
 
 
