@@ -139,6 +139,13 @@ def _whole(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     return {name: value.contiguous().clone() for name, value in tensors.items()}
 
 
+def seed_generators(seed: int) -> None:
+    """Start the random generators of Python, numpy and torch, as a new run does."""
+    random.seed(seed)
+    np.random.seed(seed)
+    torch.manual_seed(seed)
+
+
 def _generators() -> dict[str, Any]:
     kind, keys, *rest = cast("tuple[Any, ...]", np.random.get_state())
     return {"python": random.getstate(), "numpy": [kind, keys.tolist(), *rest]}

@@ -56,7 +56,15 @@ from forkgym.trainers.player import EnvPlayer, Player
 from forkgym.trainers.recipe import GrpoRecipe
 from forkgym.trainers.recipe_file import load_grpo
 from forkgym.trainers.run_folder import RunFolder
-from forkgym.trainers.update import Frozen, Scorer, Update, learning_rate, make_optimizer, policy_update
+from forkgym.trainers.update import (
+    Frozen,
+    Scorer,
+    Update,
+    learning_rate,
+    make_optimizer,
+    policy_update,
+    set_learning_rate,
+)
 
 
 @dataclass(frozen=True)
@@ -168,8 +176,7 @@ class _Loop:
         """Steps until the end; evaluation and checkpoint come between steps."""
         recipe, state = self.recipe, self.state
         while True:
-            late = self._is_late()
-            last = late or state.step >= recipe.steps
+            last = state.step >= recipe.steps or self._is_late()
             if recipe.eval.every and (last or state.step % recipe.eval.every == 0):
                 self._evaluate(stop)
             if last or state.step % recipe.checkpoint.every == 0:
@@ -178,7 +185,8 @@ class _Loop:
                     reason = "time" if state.step < recipe.steps else "done"
                     self.emit(RunEnded(state.step, reason, path))
                     return Result(state.step, reason, path, self.last_eval)
-            self._step(stop)
+            if not self._is_late():
+                self._step(stop)
 
     def _step(self, stop: threading.Event) -> None:
         """Collect, weigh, update; then the step counts."""
@@ -263,8 +271,7 @@ class _Loop:
     def _update(self, step: int, batch: Batch) -> list[Update]:
         """All optimizer updates of one step. A batch without any advantage, or without rows, changes nothing."""
         recipe, frozen = self.recipe, Frozen()
-        for group in self.optimizer.param_groups:
-            group["lr"] = learning_rate(recipe.optimizer, step, recipe.steps)
+        set_learning_rate(self.optimizer, recipe.optimizer, step, recipe.steps)
         corrected = recipe.objective.correction.kind != "none"
         if recipe.objective.old_logprobs == "recompute" and (recipe.updates > 1 or corrected):
             frozen.old = self.scorer.whole(batch)
@@ -299,7 +306,8 @@ class _Loop:
     def _evaluate(self, stop: threading.Event) -> None:
         """Held-out pass rate of the present weights, unless a resumed run already has it."""
         step = self.state.step
-        if self.folder.has_row("eval", step):
+        if known := self.folder.metrics("eval", step):
+            self.last_eval = known
             return
         count = 0
 

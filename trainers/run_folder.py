@@ -56,8 +56,12 @@ class RunFolder:
         (self.path / "recipe.json").write_text(json.dumps(recipe.model_dump(mode="json"), indent=1))
 
     def restore(self, model: Any, optimizer: torch.optim.Optimizer) -> TrainState:
-        """Weights, optimizer and generators of the checkpoint to go on from; without one, a state at step 0."""
-        state = TrainState() if self.start is None else checkpoint.restore(self.start, model, optimizer)
+        """Weights, optimizer and generators of the checkpoint to go on from; without one, a new state and new seeds."""
+        if self.start is None:
+            checkpoint.seed_generators(self._recipe.seed)
+            state = TrainState()
+        else:
+            state = checkpoint.restore(self.start, model, optimizer)
         state.recipe = self._recipe.model_dump(mode="json")
         return state
 
@@ -71,9 +75,13 @@ class RunFolder:
         path.unlink(missing_ok=True)
         return EpisodeWriter(path)
 
-    def has_row(self, kind: str, step: int) -> bool:
-        """True if the metrics already hold this row."""
-        return any(row["kind"] == kind and row["step"] == step for row in read_metrics(self.path))
+    def metrics(self, kind: str, step: int) -> dict[str, float]:
+        """The numbers already written for a step, empty if there are none."""
+        for row in read_metrics(self.path):
+            if row.pop("kind") == kind and row.pop("step") == step:
+                del row["time"]
+                return row
+        return {}
 
     def close(self) -> None:
         self.log.close()

@@ -11,6 +11,8 @@ import threading
 from dataclasses import dataclass
 from pathlib import Path
 
+import torch
+
 from forkgym.agents.base import Episode, SamplingParams
 from forkgym.agents.collect import Job
 from forkgym.agents.loops.bash import BashAgent
@@ -20,6 +22,7 @@ from forkgym.agents.registry import make_agent, make_format
 from forkgym.errors import ConfigError
 from forkgym.trainers import checkpoint
 from forkgym.trainers.batch import build_batch, keep_trainable
+from forkgym.trainers.checkpoint import TrainState
 from forkgym.trainers.command import command
 from forkgym.trainers.describe import resolved
 from forkgym.trainers.errors import InterruptedTraining
@@ -41,17 +44,17 @@ from forkgym.trainers.player import EnvPlayer
 from forkgym.trainers.recipe import SftRecipe
 from forkgym.trainers.recipe_file import load_sft
 from forkgym.trainers.run_folder import RunFolder
-from forkgym.trainers.update import Scorer, learning_rate, make_optimizer, supervised_update
+from forkgym.trainers.update import Scorer, make_optimizer, set_learning_rate, supervised_update
 
 
 @dataclass(frozen=True)
 class Result:
-    """How a run ended: ``reason`` is done or time; ``loss`` is that of the last step."""
+    """How a run ended: ``reason`` is done or time; ``metrics`` are those of the last step made in this process."""
 
     step: int
     reason: str
     checkpoint: Path
-    loss: float
+    metrics: dict[str, float]
 
 
 def run(recipe: SftRecipe, *, resume: bool = False, on_event: OnEvent | None = None) -> Result:
@@ -72,42 +75,48 @@ def run(recipe: SftRecipe, *, resume: bool = False, on_event: OnEvent | None = N
         scorer = Scorer(language.model, compute_dtype(recipe.model), 1.0, recipe.batch.micro_batch_tokens)
         emit(RunStarted("sft", state.step, recipe.steps, folder.path, resolved(recipe)))
 
-        def save() -> Path:
-            path = folder.save(state, language.model, optimizer)
-            emit(CheckpointSaved(state.step, path))
-            return path
-
-        loss, slowest = float("nan"), 0.0
+        metrics, slowest = dict[str, float](), 0.0
         while True:
             late = recipe.time_budget_s is not None and state.elapsed_s + slowest > recipe.time_budget_s
             last = late or state.step >= recipe.steps
-            if stop.is_set() and not last:
-                path = save()
-                raise InterruptedTraining(
-                    f"stopped after step {state.step} of {recipe.steps}; {path} is whole: run again with --resume"
-                )
-            if last or state.step % recipe.checkpoint.every == 0:
-                path = save()
+            if last or stop.is_set() or state.step % recipe.checkpoint.every == 0:
+                path = folder.save(state, language.model, optimizer)
+                emit(CheckpointSaved(state.step, path))
                 if last:
                     reason = "time" if state.step < recipe.steps else "done"
                     emit(RunEnded(state.step, reason, path))
-                    return Result(state.step, reason, path, loss)
-            step, clock = state.step + 1, Clock()
-            emit(PhaseStarted(step, "train"))
-            slots = order.slots(state.cursor, recipe.episodes_per_step)
-            with clock.phase("train"):
-                rate = learning_rate(recipe.optimizer, step, recipe.steps)
-                for group in optimizer.param_groups:
-                    group["lr"] = rate
-                batch = build_batch([episodes[slot.task] for slot in slots])
-                update = supervised_update(scorer, optimizer, batch, recipe.optimizer.max_grad_norm)
-            loss, slowest = update.loss, max(slowest, clock.total)
-            state.step, state.cursor = step, state.cursor + len(slots)
-            state.elapsed_s += clock.total
-            state.ledger += [slot.key for slot in slots]
-            metrics = {"loss": loss, "lr": rate, **update_metrics([update]), "seconds/train": clock.total}
-            folder.log.write("train", step, metrics)
-            emit(StepEnded(step, metrics))
+                    return Result(state.step, reason, path, metrics)
+                if stop.is_set():
+                    raise InterruptedTraining(
+                        f"stopped after step {state.step} of {recipe.steps}; {path} is whole: run again with --resume"
+                    )
+            metrics = _step(recipe, state, scorer, optimizer, order, episodes, emit)
+            slowest = max(slowest, metrics["seconds/train"])
+            folder.log.write("train", state.step, metrics)
+            emit(StepEnded(state.step, metrics))
+
+
+def _step(
+    recipe: SftRecipe,
+    state: TrainState,
+    scorer: Scorer,
+    optimizer: torch.optim.Optimizer,
+    order: TaskOrder,
+    episodes: dict[str, Episode],
+    emit: OnEvent,
+) -> dict[str, float]:
+    """One update on the next demonstrations of the order; then the step counts."""
+    step, clock = state.step + 1, Clock()
+    emit(PhaseStarted(step, "train"))
+    slots = order.slots(state.cursor, recipe.episodes_per_step)
+    with clock.phase("train"):
+        rate = set_learning_rate(optimizer, recipe.optimizer, step, recipe.steps)
+        batch = build_batch([episodes[slot.task] for slot in slots])
+        update = supervised_update(scorer, optimizer, batch, recipe.optimizer.max_grad_norm)
+    state.step, state.cursor = step, state.cursor + len(slots)
+    state.elapsed_s += clock.total
+    state.ledger += [slot.key for slot in slots]
+    return {"loss": update.loss, "lr": rate, **update_metrics([update]), "seconds/train": clock.total}
 
 
 def demonstrations(

@@ -45,6 +45,14 @@ def learning_rate(section: OptimizerSection, step: int, steps: int) -> float:
     return section.lr * factor
 
 
+def set_learning_rate(optimizer: torch.optim.Optimizer, section: OptimizerSection, step: int, steps: int) -> float:
+    """Let ``optimizer`` use the rate of step ``step``, and return it."""
+    rate = learning_rate(section, step, steps)
+    for group in optimizer.param_groups:
+        group["lr"] = rate
+    return rate
+
+
 def autocast(dtype: torch.dtype) -> AbstractContextManager[Any]:
     """Matrix products in ``dtype``, weights and the rest in float32."""
     return torch.autocast("cpu", dtype=dtype, enabled=dtype != torch.float32)
