@@ -1,0 +1,295 @@
+"""A transformers model as a ``Policy``: continuous batching over episode threads, exact ids and logprobs.
+
+One engine thread owns the weights. Callers block in ``generate``; requests join the running batch between two decode
+steps. A stream's keys and values stay in their slot, so the next turn computes only its new tokens; streams that share
+a prefix (a group's prompt) compute it once.
+"""
+
+from __future__ import annotations
+
+import copy
+import random
+import threading
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from forkgym.agents.base import Completion, FinishReason, SamplingParams
+from forkgym.agents.errors import ContextLengthError, PolicyError
+from forkgym.agents.policies.slots import SlotCache
+
+
+_BLOCK = 256
+_HEAD = "lm_head.weight"
+
+
+@dataclass
+class _Request:
+    prompt: list[int]
+    params: SamplingParams
+    future: Future[Completion]
+    draw: random.Random
+    slot: int = -1
+    ids: list[int] = field(default_factory=list[int])
+    logprobs: list[float] = field(default_factory=list[float])
+
+    @property
+    def stream(self) -> list[int]:
+        return self.prompt + self.ids
+
+
+class HFPolicy:
+    """Samples from a private copy of ``model``.
+
+    ``dtype`` is that of the copy (bfloat16 halves memory traffic; logits are always float32). ``slots`` bounds how many
+    streams run at once and how many are remembered; ``context`` bounds prompt plus completion, in tokens. ``threads``
+    are torch's intra-op threads for the engine.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        *,
+        dtype: torch.dtype = torch.bfloat16,
+        slots: int = 32,
+        context: int = 1024,
+        device: str = "cpu",
+    ) -> None:
+        config = model.config
+        self.context = min(context, int(config.max_position_embeddings))
+        self._model = _copy_of(model, dtype, device)
+        self._head: Tensor = model.get_output_embeddings().weight.detach().to(device, torch.float32, copy=True)
+        heads = int(getattr(config, "num_key_value_heads", None) or config.num_attention_heads)
+        dim = int(getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads)
+        like = next(self._model.parameters())
+        self._cache = SlotCache(int(config.num_hidden_layers), slots, heads, dim, self.context, like)
+        self._held: list[list[int]] = [[] for _ in range(slots)]
+        self._free = list(range(slots))
+        self._waiting: list[_Request] = []
+        self._running: list[_Request] = []
+        self._wake = threading.Condition()
+        self._weights = threading.Lock()
+        self._version = 0
+        self._closed = False
+        self._broken: BaseException | None = None
+        self.tokens_sampled = 0
+        self.tokens_prefilled = 0
+        self._thread = threading.Thread(target=self._serve, name="forkgym-hf-policy", daemon=True)
+        self._thread.start()
+
+    @property
+    def version(self) -> int:
+        """Counts calls of ``update``."""
+        return self._version
+
+    def update(self, weights: Mapping[str, Tensor]) -> int:
+        """Copy new weights (a ``state_dict``, or part of one) between two decode steps; returns the new version."""
+        own = self._model.state_dict()
+        unknown = sorted(set(weights) - set(own))
+        if unknown:
+            raise PolicyError(f"no such weights in the model: {', '.join(unknown[:3])}")
+        with self._weights, torch.inference_mode():
+            for name, value in weights.items():
+                own[name].copy_(value)
+            if _HEAD in weights:
+                self._head.copy_(weights[_HEAD])
+            self._version += 1
+            for slot in self._free:
+                self._held[slot] = []
+        return self._version
+
+    def generate(self, prompts: Sequence[Sequence[int]], params: SamplingParams) -> list[Completion]:
+        """One completion per prompt; blocks. Raises ``ContextLengthError`` or ``PolicyError``."""
+        requests = [self._request(prompt, params, index) for index, prompt in enumerate(prompts)]
+        with self._wake:
+            if self._closed or self._broken:
+                raise PolicyError(f"the policy is closed{f': {self._broken}' if self._broken else ''}")
+            self._waiting += requests
+            self._wake.notify()
+        return [request.future.result() for request in requests]
+
+    def close(self) -> None:
+        """Stop the engine thread; waiting callers get ``PolicyError``. Idempotent."""
+        with self._wake:
+            self._closed = True
+            self._wake.notify()
+        self._thread.join()
+
+    def __enter__(self) -> HFPolicy:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _request(self, prompt: Sequence[int], params: SamplingParams, index: int) -> _Request:
+        if not prompt:
+            raise PolicyError("an empty prompt cannot be continued")
+        if len(prompt) >= self.context:
+            raise ContextLengthError(f"prompt of {len(prompt)} tokens leaves no room in a window of {self.context}")
+        seed = None if params.seed is None else params.seed * 1_000_003 + index
+        return _Request(list(prompt), params, Future(), random.Random(seed))
+
+    def _serve(self) -> None:
+        try:
+            while self._admit():
+                with self._weights, torch.inference_mode():
+                    self._step()
+        except BaseException as error:  # every caller must hear of it; none may hang
+            self._broken = error
+        with self._wake:
+            for request in self._running + self._waiting:
+                request.future.set_exception(PolicyError(f"engine stopped: {self._broken or 'closed'}"))
+            self._running, self._waiting = [], []
+
+    def _admit(self) -> bool:
+        """Wait for work, then move requests into free slots; False once closed."""
+        with self._wake:
+            while not (self._waiting or self._running or self._closed):
+                self._wake.wait()
+            if self._closed:
+                return False
+            fresh, self._waiting = self._waiting[: len(self._free)], self._waiting[len(self._free) :]
+        if fresh:
+            with self._weights, torch.inference_mode():
+                self._prefill(fresh)
+        return True
+
+    def _prefill(self, fresh: list[_Request]) -> None:
+        """Give each request a slot, reuse what a slot already holds, compute the rest in one pass, sample one token.
+
+        Requests that share more with each other than with any slot go in two rounds, so the shared part is computed once.
+        """
+        later: list[_Request] = []
+        batch: list[tuple[_Request, int]] = []
+        for request in fresh:
+            source, known = self._best(request.prompt)
+            peer = max((_common(request.prompt, other.prompt) for other, _ in batch), default=0)
+            if min(peer, len(request.prompt) - 1) >= known + 16:
+                later.append(request)
+                continue
+            batch.append((request, self._take(request, source, known)))
+        self._forward([r for r, _ in batch], [r.prompt[known:] for r, known in batch], [known for _, known in batch])
+        self.tokens_prefilled += sum(len(r.prompt) - known for r, known in batch)
+        if later:
+            self._prefill(later)
+
+    def _best(self, prompt: list[int]) -> tuple[int, int]:
+        """The slot with the longest common prefix; the last prompt token is always computed, for its logits."""
+        shared = [min(_common(prompt, held), len(prompt) - 1) for held in self._held]
+        best = max(range(len(shared)), key=shared.__getitem__)
+        return best, shared[best]
+
+    def _take(self, request: _Request, source: int, known: int) -> int:
+        """Assign a slot: the source itself if it is free and would lose nothing, else a copy in the least useful one."""
+        if source in self._free and known >= len(self._held[source]) - 1:
+            slot = source
+        else:
+            slot = min(self._free, key=lambda s: len(self._held[s]) if s != source or not known else 1 << 30)
+            if known and slot != source:
+                self._cache.copy(source, slot, known)
+        self._free.remove(slot)
+        request.slot = slot
+        self._held[slot] = request.prompt[:known]
+        return known
+
+    def _step(self) -> None:
+        """One decode step for every running request, in slot order so that a full batch needs no gather."""
+        if self._running:
+            batch = sorted(self._running, key=lambda r: r.slot)
+            self._forward(batch, [[r.ids[-1]] for r in batch], [len(r.prompt) + len(r.ids) - 1 for r in batch])
+
+    def _forward(self, batch: list[_Request], new: list[list[int]], starts: list[int]) -> None:
+        """Run the new tokens of each row at its own positions and sample one token per row."""
+        width = max(map(len, new))
+        ids = torch.tensor([row + [0] * (width - len(row)) for row in new])
+        start = torch.tensor(starts)[:, None]
+        positions = (start + torch.arange(width)).clamp(max=self._cache.capacity - 1)
+        length = int(max(s + len(row) for s, row in zip(starts, new, strict=True)))
+        length = max(length, int(positions.max()) + 1)
+        mask = (torch.arange(length)[None, None, :] <= positions[:, :, None])[:, None]
+        self._cache.select([r.slot for r in batch], positions, length)
+        hidden = self._model.model(
+            input_ids=ids, attention_mask=mask, position_ids=positions, cache=self._cache, use_cache=True
+        ).last_hidden_state
+        last = torch.tensor([len(row) - 1 for row in new])
+        logits = torch.nn.functional.linear(hidden[torch.arange(len(batch)), last].float(), self._head)
+        for request, row in zip(batch, new, strict=True):
+            self._held[request.slot] += row
+        self._sample(batch, logits)
+
+    def _sample(self, batch: list[_Request], logits: Tensor) -> None:
+        """Draw one token per row; a row's draw does not depend on its neighbours."""
+        hot = [r.params.temperature or 1.0 for r in batch]
+        if any(t != 1.0 for t in hot):
+            logits /= torch.tensor(hot)[:, None]
+        points = [None if r.params.temperature == 0 else r.draw.random() for r in batch]
+        ids, picked = sample(logits, points)
+        self.tokens_sampled += len(batch)
+        stepped = {id(r) for r in batch}
+        running = [r for r in self._running if id(r) not in stepped]
+        for request, token, logprob in zip(batch, ids, picked, strict=True):
+            request.ids.append(token)
+            request.logprobs.append(logprob)
+            reason = self._finish_reason(request, token)
+            if reason is None:
+                running.append(request)
+            else:
+                self._release(request, reason)
+        self._running = running
+
+    def _finish_reason(self, request: _Request, token: int) -> FinishReason | None:
+        if token in request.params.stop_ids:
+            return "stop"
+        full = len(request.stream) >= self.context
+        return "length" if full or len(request.ids) >= request.params.max_tokens else None
+
+    def _release(self, request: _Request, reason: FinishReason) -> None:
+        self._free.append(request.slot)
+        request.future.set_result(Completion(tuple(request.ids), tuple(request.logprobs), reason, self._version))
+
+
+def sample(logits: Tensor, points: Sequence[float | None]) -> tuple[list[int], list[float]]:
+    """Token ids and their log-probabilities, natural log, from ``logits`` [n, V], which are overwritten.
+
+    Row i is drawn by inverse CDF at ``points[i]`` in [0, 1), or greedily where that is ``None``. The CDF is searched
+    block by block, since a running sum over a whole vocabulary costs more than the model's own head.
+    """
+    rows = torch.arange(len(points))
+    best = logits.argmax(-1)
+    logits -= torch.logsumexp(logits, -1, keepdim=True)
+    logprobs = logits
+    width = -(-logits.shape[1] // _BLOCK) * _BLOCK
+    probs = torch.nn.functional.pad(logprobs.exp(), (0, width - logits.shape[1])).view(len(rows), -1, _BLOCK)
+    edges = probs.sum(-1, dtype=torch.float64).cumsum(-1)
+    point = torch.tensor([p or 0.0 for p in points], dtype=torch.float64)[:, None] * edges[:, -1:]
+    block = torch.searchsorted(edges, point, right=True)[:, 0].clamp(max=edges.shape[1] - 1)
+    inside = point[:, 0] - torch.where(block > 0, edges[rows, (block - 1).clamp(min=0)], torch.zeros(()))
+    cdf = probs[rows, block].double().cumsum(-1)
+    offset = torch.searchsorted(cdf, inside[:, None], right=True)[:, 0]
+    drawn = block * _BLOCK + torch.minimum(offset, (cdf < cdf[:, -1:]).sum(-1))
+    ids = torch.where(torch.tensor([p is None for p in points]), best, drawn)
+    return ids.tolist(), logprobs[rows, ids].tolist()
+
+
+def _common(a: list[int], b: list[int]) -> int:
+    """Length of the common prefix."""
+    n = min(len(a), len(b))
+    if a[:n] == b[:n]:
+        return n
+    low, high = 0, n
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if a[:middle] == b[:middle] else (low, middle - 1)
+    return low
+
+
+def _copy_of(model: Any, dtype: torch.dtype, device: str) -> Any:
+    """An inference copy. Only parameters change their type: rotary frequencies must stay float32."""
+    own = copy.deepcopy(model).to(device)
+    for parameter in own.parameters():
+        parameter.data = parameter.data.to(dtype)
+    return own.eval().requires_grad_(False)
