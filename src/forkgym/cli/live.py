@@ -65,10 +65,12 @@ class LiveView:
         )
 
     def start(self, key: str, total: float | None = None, note: str = "") -> None:
-        """A phase begins."""
+        """A phase begins; called again, it says how much there is to do now that this is known."""
         phase = self.phases[key]
-        phase.state, phase.total, phase.note, phase.started = "running", total, note, self._now()
-        self._say(f"{phase.title} …")
+        phase.total, phase.done, phase.note = total, 0, note
+        if phase.state == "waiting":
+            phase.state, phase.started = "running", self._now()
+            self._say(f"{phase.title} …")
 
     def update(self, key: str, done: float, note: str = "", point: float | None = None) -> None:
         """``done`` of the phase's total is reached; ``point`` is one more value of its curve, between 0 and 1."""

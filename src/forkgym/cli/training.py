@@ -34,6 +34,8 @@ class TrainingView:
             self._view.start(self._key, event.steps)
         elif isinstance(event, PhaseStarted):
             self._phase = event
+            if not self._steps:  # played before the first step: demonstrations
+                self._view.start(self._key, event.total)
             self._show(0)
         elif isinstance(event, EpisodeEnded):
             self._view.tell(sentence(event.episode))
@@ -51,16 +53,17 @@ class TrainingView:
 
     def _show(self, done: int, point: float | None = None) -> None:
         phase = self._phase
-        count = f"{NAMES.get(phase.phase, phase.phase)}"
+        count = NAMES.get(phase.phase, phase.phase) + (f" {done}/{phase.total}" if phase.total else "")
+        if not self._steps:
+            self._view.update(self._key, done, count)
+            return
         inside = 0.0
-        if phase.total:
-            count += f" {done}/{phase.total}"
-        if phase.phase == "rollout" and phase.total:
-            inside = ROLLOUT_SHARE * done / phase.total
-        elif phase.phase == "train":
+        if point is None and phase.phase == "train":
             inside = ROLLOUT_SHARE
-        note = _join(f"step {min(self._step + 1, self._steps)}", count, self._learned, self._held_out)
-        self._view.update(self._key, self._step + (0.0 if point is not None else inside), note, point)
+        elif point is None and phase.phase == "rollout" and phase.total:
+            inside = ROLLOUT_SHARE * done / phase.total
+        step = f"step {min(self._step + 1, self._steps)}"
+        self._view.update(self._key, self._step + inside, _join(step, count, self._learned, self._held_out), point)
 
 
 def sentence(episode: Episode) -> str:
