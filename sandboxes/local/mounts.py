@@ -7,10 +7,11 @@ All directories are passed as descriptors, so that no path of the host shows in 
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import stat
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -63,13 +64,11 @@ def build(spec: RootSpec, ids: Ids, devices: str) -> list[int]:
     opened: list[int] = []
     built: list[int] = []
     try:
-        for path in spec.layers:
-            opened.append(_open_layer(path, ids))
-        for volume in VOLUMES:
-            lowers = [_inside(layer, volume, opened) for layer in opened[1 : len(spec.layers)]]
-            lowers += [_open_image(path, ids, opened) for path in spec.image[volume]]
-            upper, work = _inside(opened[0], volume, opened), _inside(opened[0], volume + ".work", opened)
-            built.append(_as_mounter(ids, lambda low=lowers, up=upper, wk=work: _overlay(low, up, wk, ids)))
+        layers = [_keep(_open_layer(path, ids), opened) for path in spec.layers]
+        images = {name: [_keep(_open_image(path, ids), opened) for path in spec.image[name]] for name in VOLUMES}
+        trees = [*opened]
+        parts = [_Part.of(name, layers, images[name], opened) for name in VOLUMES]
+        built += _as_mounter(ids, lambda: _overlays(parts, trees, f"{devices}/shm", ids))
         built.append(_clone_read_only(devices, devices=True))
         built += [_clone_read_only(source) for source, _ in spec.binds]
         return built
@@ -209,23 +208,22 @@ def _open_layer(path: str, ids: Ids) -> int:
     return fd
 
 
-def _open_image(path: str, ids: Ids, opened: list[int]) -> int:
+def _open_image(path: str, ids: Ids) -> int:
     """An image directory that lies on a file system without id mapping is shown as owned by nobody."""
     try:
-        opened.append(_open_layer(path, ids))
+        return _open_layer(path, ids)
     except OSError as error:
         if ids.base is None or error.errno not in (errno.EINVAL, errno.EPERM):
             raise
-        opened.append(_open_layer(path, Ids()))
-    return opened[-1]
+    return _open_layer(path, Ids())
 
 
-def _inside(layer: int, name: str, opened: list[int]) -> int:
-    opened.append(os.open(name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=layer))
-    return opened[-1]
+def _keep(fd: int, opened: list[int]) -> int:
+    opened.append(fd)
+    return fd
 
 
-def _as_mounter(ids: Ids, action: Callable[[], int]) -> int:
+def _as_mounter(ids: Ids, action: Callable[[], list[int]]) -> list[int]:
     """The overlay keeps the mounter's ids for its own work on the layers, so they must be ones the layers map."""
     if ids.base is None:
         return action()
@@ -236,28 +234,79 @@ def _as_mounter(ids: Ids, action: Callable[[], int]) -> int:
         syscalls.set_fs_ids(0, 0)
 
 
-def _overlay(lowers: list[int], upper: int, work: int, ids: Ids) -> int:
+@dataclass(frozen=True)
+class _Part:
+    """The directories of one overlay, as descriptors."""
+
+    lowers: list[int]
+    upper: int
+    work: int
+
+    @classmethod
+    def of(cls, volume: str, layers: list[int], images: list[int], opened: list[int]) -> _Part:
+        """The part of ``layers`` for this volume, over ``images``."""
+
+        def inside(layer: int, name: str) -> int:
+            flags = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+            return _keep(os.open(name, flags, dir_fd=layer), opened)
+
+        lowers = [inside(layer, volume) for layer in layers[1:]]
+        return cls([*lowers, *images], inside(layers[0], volume), inside(layers[0], f"{volume}.work"))
+
+
+def _overlays(parts: Sequence[_Part], trees: Sequence[int], place: str, ids: Ids) -> list[int]:
     # volatile: no sync of data that dies with its sandbox. redirect_dir: directories of lower layers can be renamed.
-    flags: dict[str, str | int | None] = {"source": "sandbox", "volatile": None, "index": "off"}
+    flags: dict[str, str | None] = {"volatile": None, "index": "off"}
     flags |= {"userxattr": None} if ids.base is None else {"redirect_dir": "on", "metacopy": "off"}
     try:
-        return syscalls.new_filesystem("overlay", {**flags, "upperdir": upper, "workdir": work}, lowers)
+        return _collect(lambda part: _overlay(part, flags), parts)
     except OSError as error:
         if error.errno not in (errno.EINVAL, errno.EOPNOTSUPP):
             raise
-    return _overlay_by_names(lowers, upper, work, flags)
+    with _attached(trees, place):
+        return _collect(lambda part: _overlay_by_names(part, flags), parts)
 
 
-def _overlay_by_names(lowers: list[int], upper: int, work: int, flags: dict[str, str | int | None]) -> int:
+def _collect(make: Callable[[_Part], int], parts: Sequence[_Part]) -> list[int]:
+    made: list[int] = []
+    try:
+        for part in parts:
+            made.append(make(part))
+    except BaseException:
+        close_all(made)
+        raise
+    return made
+
+
+def _overlay(part: _Part, flags: dict[str, str | None]) -> int:
+    directories = {"upperdir": part.upper, "workdir": part.work}
+    return syscalls.new_filesystem("overlay", {"source": "sandbox", **flags, **directories}, part.lowers)
+
+
+def _overlay_by_names(part: _Part, flags: dict[str, str | None]) -> int:
     """For kernels before 6.13, whose overlay takes no descriptors: name them through /proc instead."""
-    words = [key if value is None else f"{key}={value}" for key, value in flags.items() if key != "source"]
-    words.append("lowerdir=" + ":".join(source_of(fd) for fd in lowers))
-    words += [f"upperdir={source_of(upper)}", f"workdir={source_of(work)}"]
+    words = [key if value is None else f"{key}={value}" for key, value in flags.items()]
+    words.append("lowerdir=" + ":".join(source_of(fd) for fd in part.lowers))
+    words += [f"upperdir={source_of(part.upper)}", f"workdir={source_of(part.work)}"]
     syscalls.mount("sandbox", _STAGE, "overlay", 0, ",".join(words))
     try:
         return syscalls.open_tree(_STAGE, clone=True)
     finally:
         syscalls.umount(_STAGE)
+
+
+@contextlib.contextmanager
+def _attached(trees: Sequence[int], place: str) -> Generator[None]:
+    """For kernels before 6.15, whose overlay takes no detached trees: stack them at ``place`` for the while."""
+    count = 0
+    try:
+        for tree in trees:
+            syscalls.move_mount(tree, place)
+            count += 1
+        yield
+    finally:
+        for _ in range(count):
+            syscalls.umount(place)
 
 
 def _clone_read_only(path: str, devices: bool = False) -> int:
