@@ -51,6 +51,15 @@ class TaskFolder:
         contents = self._variant(index, variant)
         return self._task(f"{self.id}/{variant.id}", variant.instruction, variant.split, contents, variant.params)
 
+    def write_proofs(self, fresh: Mapping[str, Mapping[str, Any]]) -> Path:
+        """Store what was measured, by task id; the folder's other tasks keep what is said of them. Returns the file."""
+        known = {task_id: self._proofs[task_id] for task_id, _ in self.entries if task_id in self._proofs}
+        path = self.path / PROOF_FILE
+        text = json.dumps({"schema": 1, "tasks": {**known, **fresh}}, indent=1, sort_keys=True)
+        path.write_text(text + "\n")
+        del self._proofs
+        return path
+
     @cached_property
     def hidden(self) -> Mapping[str, bytes]:
         """The hidden tests and what belongs to them; without the solution."""

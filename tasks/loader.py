@@ -100,6 +100,6 @@ def _library() -> tuple[Entry, ...]:
 
 def _of_folder(folder: TaskFolder) -> list[Entry]:
     return [
-        Entry(task_id, split, functools.partial(folder.build, index))
+        Entry(task_id, split, functools.partial(folder.build, index), folder)
         for index, (task_id, split) in enumerate(folder.entries)
     ]

@@ -10,15 +10,17 @@ from typing import overload
 
 from forkgym.tasks.base import Task
 from forkgym.tasks.errors import TaskNotFoundError
+from forkgym.tasks.folder import TaskFolder
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A task that can be built."""
+    """A task that can be built. ``folder`` is where it was read from; ``None`` for one made in memory."""
 
     id: str
     split: str
     build: Callable[[], Task]
+    folder: TaskFolder | None = None
 
 
 class TaskSet(Sequence[Task]):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
 import weakref
 from collections import OrderedDict
@@ -59,7 +60,7 @@ class Bases:
         self._keep = keep
         self._lock = threading.Lock()
         self._bases: OrderedDict[str, _Base] = OrderedDict()
-        self.close = weakref.finalize(self, _release, backend, self._bases)
+        self.close = weakref.finalize(self, _release, backend, self._bases, os.getpid())
 
     def box(self, task: Task) -> Sandbox:
         """A clean sandbox in which the task can begin. Raises ``GradingError`` (set-up) and ``SandboxError``."""
@@ -111,18 +112,6 @@ class Bases:
         _delete(self.backend, dropped)
 
 
-_shared: dict[Backend, Bases] = {}
-_shared_lock = threading.Lock()
-
-
-def shared(backend: Backend) -> Bases:
-    """The ``Bases`` that everything in this process uses with this backend object."""
-    with _shared_lock:
-        if backend not in _shared:
-            _shared[backend] = Bases(backend)
-        return _shared[backend]
-
-
 def _base_tree(box: Sandbox, task: Task) -> Tree:
     try:
         found = tree.read(box, task.workdir, BASE_CEILING)
@@ -146,10 +135,11 @@ def _untracked(box: Sandbox, workdir: str) -> set[str]:
     return found
 
 
-def _release(backend: Backend, bases: OrderedDict[str, _Base]) -> None:
+def _release(backend: Backend, bases: OrderedDict[str, _Base], owner: int) -> None:
     dropped = list(bases.values())
     bases.clear()
-    _delete(backend, dropped)
+    if os.getpid() == owner:  # a forked child owns none of them
+        _delete(backend, dropped)
 
 
 def _delete(backend: Backend, bases: list[_Base]) -> None:

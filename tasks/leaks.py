@@ -1,0 +1,79 @@
+"""Does an agent's sandbox hold the answer? Asked on a clean sandbox, before any agent works there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from forkgym.sandboxes.base import Sandbox
+from forkgym.tasks import tree
+from forkgym.tasks.base import Task
+from forkgym.tasks.tree import HostileTreeError, TooLargeError
+
+SCANNED = ("/tmp", "/var/tmp", "/home", "/root", "/opt", "/srv", "/mnt")
+CEILING = 1 << 30
+# Shorter lines of a hidden test, such as `import unittest`, say nothing.
+TELLING_LINE = 20
+
+
+def find(box: Sandbox, task: Task) -> list[str]:
+    """One sentence for each place where hidden tests or the solution can be read; none is what should come back.
+
+    Looked at: the working directory, writable directories, the environment, and the git history where there is one.
+    Raises ``SandboxError`` and ``GradingError``.
+    """
+    found: list[str] = []
+    needles = _needles(task)
+    for directory in (task.workdir, *SCANNED):
+        if not box.exec(("/usr/bin/test", "-d", directory, "-a", "-x", directory), cwd="/").ok:
+            continue
+        try:
+            nodes = tree.read(box, directory, CEILING).nodes
+        except (TooLargeError, HostileTreeError) as error:
+            found.append(f"{directory} could not be searched: {error}")
+            continue
+        for path, node in nodes.items():
+            found.extend(f"{what} in {directory}/{path}" for what in _held(node.data or b"", needles))
+    found.extend(f"{what} in the environment" for what in _held(box.exec(("/usr/bin/env",)).stdout, needles))
+    return found + list(_history(box, task.workdir))
+
+
+def _needles(task: Task) -> dict[bytes, str]:
+    """Telling text to what it is. Lines that the agent is meant to see tell nothing."""
+    shown = {line.strip() for data in task.files.values() for line in data.splitlines()}
+    shown |= {line.strip() for line in task.instruction.encode().splitlines()}
+    needles = {data: f"solution {path}" for path, data in task.oracle.items() if data}
+    for path, data in task.hidden.items():
+        needles[data] = f"hidden file {path}"
+        for line in data.splitlines():
+            text = line.strip()
+            if len(text) >= TELLING_LINE and text not in shown:
+                needles[text] = f"a line of hidden file {path}"
+    return {needle: what for needle, what in needles.items() if needle}
+
+
+def _held(data: bytes, needles: dict[bytes, str]) -> set[str]:
+    return {what for needle, what in needles.items() if needle in data}
+
+
+def _history(box: Sandbox, workdir: str) -> Iterator[str]:
+    """Later commits, other branches, remotes and objects that no branch holds: the fix is often among them."""
+    if not box.exec(("/usr/bin/test", "-e", ".git"), cwd=workdir).ok:
+        return
+    questions = {
+        "the git history holds commits that are no ancestors of HEAD": (
+            "rev-list",
+            "--all",
+            "--reflog",
+            "--not",
+            "HEAD",
+        ),
+        "the git repository names a remote": ("remote",),
+        "the git repository holds stashed work": ("stash", "list"),
+        "the git repository holds unreachable objects": ("fsck", "--unreachable", "--no-reflogs", "--no-progress"),
+    }
+    for problem, arguments in questions.items():
+        result = box.exec(("git", "-c", f"safe.directory={workdir}", *arguments), cwd=workdir, timeout=120.0)
+        if not result.ok:
+            yield f"git {arguments[0]} failed in {workdir}: {result.stderr.decode(errors='replace').strip()[-300:]}"
+        elif result.stdout.strip():
+            yield problem
