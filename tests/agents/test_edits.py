@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from forkgym.agents.loops.edits import changes, sed_command, view_command, write_commands
+from forkgym.tasks import load
 from forkgym.tasks.base import Grading, Task
 
 CLAMP = b"def clamp(x, lo, hi):\n    if x < lo:\n        return lo\n    return min(x, hi)\n"
@@ -94,6 +95,14 @@ def test_any_solution_is_reproduced_byte_for_byte() -> None:
     assert "same" not in changes(solved)
     assert run(files, write_commands(solved)) == expected
     assert view_command(solved) == ["""cat './-odd name'"'"'.py' bin clamp.py crlf.py d/old.txt"""]
+
+
+def test_every_bundled_task_is_solved_by_its_commands() -> None:
+    library = list(load("swe/tiny/*"))
+    assert library
+    for item in library:
+        expected = {**item.files, **{path: data for path, data in item.oracle.items() if data is not None}}
+        assert run(dict(item.files), write_commands(item)) == expected, item.id
 
 
 def test_nothing_to_change() -> None:
