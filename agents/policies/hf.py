@@ -22,7 +22,6 @@ from forkgym.agents.base import Completion, FinishReason, SamplingParams
 from forkgym.agents.errors import ContextLengthError, PolicyError
 from forkgym.agents.policies.slots import SlotCache
 
-
 _BLOCK = 256
 _HEAD = "lm_head.weight"
 
@@ -70,6 +69,7 @@ class HFPolicy:
         self._held: list[list[int]] = [[] for _ in range(slots)]
         self._free = list(range(slots))
         self._waiting: list[_Request] = []
+        self._joining: list[_Request] = []
         self._running: list[_Request] = []
         self._wake = threading.Condition()
         self._weights = threading.Lock()
@@ -130,6 +130,8 @@ class HFPolicy:
             raise PolicyError("an empty prompt cannot be continued")
         if len(prompt) >= self.context:
             raise ContextLengthError(f"prompt of {len(prompt)} tokens leaves no room in a window of {self.context}")
+        if not 0 <= min(prompt) <= max(prompt) < self._head.shape[0]:
+            raise PolicyError(f"token ids must lie in [0, {self._head.shape[0]}); got {min(prompt)} to {max(prompt)}")
         seed = None if params.seed is None else params.seed * 1_000_003 + index
         return _Request(list(prompt), params, Future(), random.Random(seed))
 
@@ -141,9 +143,10 @@ class HFPolicy:
         except BaseException as error:  # every caller must hear of it; none may hang
             self._broken = error
         with self._wake:
-            for request in self._running + self._waiting:
-                request.future.set_exception(PolicyError(f"engine stopped: {self._broken or 'closed'}"))
-            self._running, self._waiting = [], []
+            for request in self._joining + self._running + self._waiting:
+                if not request.future.done():
+                    request.future.set_exception(PolicyError(f"engine stopped: {self._broken or 'closed'}"))
+            self._joining, self._running, self._waiting = [], [], []
 
     def _admit(self) -> bool:
         """Wait for work, then move requests into free slots; False once closed."""
@@ -152,16 +155,18 @@ class HFPolicy:
                 self._wake.wait()
             if self._closed:
                 return False
-            fresh, self._waiting = self._waiting[: len(self._free)], self._waiting[len(self._free) :]
-        if fresh:
+            room = len(self._free)
+            self._joining, self._waiting = self._waiting[:room], self._waiting[room:]
+        if self._joining:
             with self._weights, torch.inference_mode():
-                self._prefill(fresh)
+                self._prefill(self._joining)
+            self._joining = []
         return True
 
     def _prefill(self, fresh: list[_Request]) -> None:
-        """Give each request a slot, reuse what a slot already holds, compute the rest in one pass, sample one token.
+        """Give each request a slot, reuse what a slot already holds, compute the rest in one pass, sample a token.
 
-        Requests that share more with each other than with any slot go in two rounds, so the shared part is computed once.
+        Requests that share more with each other than with any slot go in two rounds: the shared part is computed once.
         """
         later: list[_Request] = []
         batch: list[tuple[_Request, int]] = []
@@ -184,7 +189,7 @@ class HFPolicy:
         return best, shared[best]
 
     def _take(self, request: _Request, source: int, known: int) -> int:
-        """Assign a slot: the source itself if it is free and would lose nothing, else a copy in the least useful one."""
+        """Assign a slot: the source itself if it is free and loses nothing, else a copy in the least useful one."""
         if source in self._free and known >= len(self._held[source]) - 1:
             slot = source
         else:

@@ -30,7 +30,7 @@ class SlotCache:
         self._prefix = False
 
     def select(self, rows: list[int], positions: Tensor, length: int) -> None:
-        """The next pass has one batch row per entry of ``rows``; ``positions`` is [n, q]; keys up to ``length`` count."""
+        """The next pass has one batch row per entry of ``rows``; ``positions`` is [n, q]; ``length`` keys are read."""
         self._rows = torch.tensor(rows)
         self._positions = positions
         self._length = length

@@ -1,0 +1,172 @@
+"""The in-process engine, against transformers' own full forward pass on a tiny random model."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from forkgym.agents.base import Completion, SamplingParams
+from forkgym.agents.errors import ContextLengthError, PolicyError
+from forkgym.agents.policies.hf import HFPolicy, sample
+
+VOCABULARY = 300
+
+
+def tiny(seed: int) -> LlamaForCausalLM:
+    torch.manual_seed(seed)
+    config = LlamaConfig(
+        vocab_size=VOCABULARY,
+        hidden_size=32,
+        intermediate_size=64,
+        num_hidden_layers=3,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        max_position_embeddings=128,
+        initializer_range=0.5,
+        tie_word_embeddings=True,
+    )
+    return LlamaForCausalLM(config).eval()
+
+
+@pytest.fixture(scope="module")
+def model() -> LlamaForCausalLM:
+    return tiny(0)
+
+
+@pytest.fixture
+def policy(model: LlamaForCausalLM) -> Iterator[HFPolicy]:
+    with HFPolicy(model, dtype=torch.float32, slots=4, context=64) as engine:
+        yield engine
+
+
+def recomputed(model: LlamaForCausalLM, prompt: list[int], completion: Completion, temperature: float) -> list[float]:
+    """Log-probabilities of a completion by one full pass without any cache."""
+    ids = torch.tensor([prompt + list(completion.ids)])
+    with torch.no_grad():
+        scores = torch.log_softmax(model(input_ids=ids).logits[0] / temperature, -1)
+    return [scores[len(prompt) + k - 1, token].item() for k, token in enumerate(completion.ids)]
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.7])
+def test_logprobs_are_those_of_a_full_forward_pass(
+    model: LlamaForCausalLM, policy: HFPolicy, temperature: float
+) -> None:
+    prompts = [[5, 6, 7], [9] * 20, [1, 2], [5, 6, 7, 8, 9], [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11], [3]]
+    params = SamplingParams(max_tokens=12, temperature=temperature, seed=3)
+    for prompt, completion in zip(prompts, policy.generate(prompts, params), strict=True):
+        assert len(completion.ids) == 12
+        assert completion.logprobs == pytest.approx(recomputed(model, prompt, completion, temperature), abs=1e-4)
+
+
+def test_greedy_equals_transformers_generate(model: LlamaForCausalLM, policy: HFPolicy) -> None:
+    prompt = [4, 8, 15, 16, 23, 42]
+    expected = model.generate(torch.tensor([prompt]), max_new_tokens=15, do_sample=False, eos_token_id=None)
+    (completion,) = policy.generate([prompt], SamplingParams(max_tokens=15, temperature=0.0))
+    assert list(completion.ids) == expected[0, len(prompt) :].tolist()
+
+
+def test_a_seed_gives_the_same_tokens_whatever_else_is_in_the_batch(policy: HFPolicy) -> None:
+    params = SamplingParams(max_tokens=10, seed=11)
+    (alone,) = policy.generate([[7, 7, 7]], params)
+    results: dict[int, Completion] = {}
+
+    def ask(n: int) -> None:
+        prompt, seed = ([7, 7, 7], 11) if n == 0 else ([n, 1, 2, 3], n)
+        (results[n],) = policy.generate([prompt], SamplingParams(max_tokens=10, seed=seed))
+
+    threads = [threading.Thread(target=ask, args=(n,)) for n in range(9)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert results[0].ids == alone.ids
+    assert len({completion.ids for completion in results.values()}) == 9
+
+
+def test_the_next_turn_computes_only_its_new_tokens(model: LlamaForCausalLM, policy: HFPolicy) -> None:
+    prompt = list(range(1, 31))
+    (first,) = policy.generate([prompt], SamplingParams(max_tokens=5, seed=1))
+    before = policy.tokens_prefilled
+    longer = [*prompt, *first.ids, 50, 51, 52]
+    (second,) = policy.generate([longer], SamplingParams(max_tokens=5, seed=2))
+    # The last sampled token was never fed back, so it counts as new.
+    assert policy.tokens_prefilled - before == 4
+    assert second.logprobs == pytest.approx(recomputed(model, longer, second, 1.0), abs=1e-4)
+
+
+def test_a_shared_prompt_is_computed_once(model: LlamaForCausalLM, policy: HFPolicy) -> None:
+    prompt = list(range(1, 31))
+    completions = policy.generate([prompt] * 3, SamplingParams(max_tokens=6, seed=5))
+    assert policy.tokens_prefilled == 30 + 1 + 1
+    assert len({completion.ids for completion in completions}) == 3
+    for completion in completions:
+        assert completion.logprobs == pytest.approx(recomputed(model, prompt, completion, 1.0), abs=1e-4)
+
+
+def test_new_weights_are_used_at_once_and_stamped(model: LlamaForCausalLM, policy: HFPolicy) -> None:
+    prompt = list(range(1, 21))
+    policy.generate([prompt], SamplingParams(max_tokens=3, seed=1))
+    other = tiny(1)
+    assert policy.update(other.state_dict()) == 1
+    (completion,) = policy.generate([prompt], SamplingParams(max_tokens=8, seed=1))
+    assert completion.version == 1
+    assert completion.logprobs == pytest.approx(recomputed(other, prompt, completion, 1.0), abs=1e-4)
+    with pytest.raises(PolicyError, match=r"no such weights.*nonsense"):
+        policy.update({"nonsense": torch.zeros(1)})
+
+
+def test_a_sampled_stop_token_is_part_of_the_completion(policy: HFPolicy) -> None:
+    params = SamplingParams(max_tokens=20, temperature=0.0)
+    (free,) = policy.generate([[4, 8, 15]], params)
+    stop = free.ids[4]
+    (stopped,) = policy.generate([[4, 8, 15]], SamplingParams(max_tokens=20, temperature=0.0, stop_ids=(stop,)))
+    assert stopped.ids == free.ids[: free.ids.index(stop) + 1]
+    assert (free.finish_reason, stopped.finish_reason) == ("length", "stop")
+
+
+def test_the_window_ends_a_completion_and_refuses_a_full_prompt(policy: HFPolicy) -> None:
+    (completion,) = policy.generate([[1] * 60], SamplingParams(max_tokens=50, seed=0))
+    assert (len(completion.ids), completion.finish_reason) == (4, "length")
+    with pytest.raises(ContextLengthError, match="64"):
+        policy.generate([[1] * 64], SamplingParams())
+    with pytest.raises(PolicyError, match="empty"):
+        policy.generate([[]], SamplingParams())
+
+
+def test_wrong_ids_are_refused_before_they_reach_the_engine(policy: HFPolicy) -> None:
+    with pytest.raises(PolicyError, match=r"\[0, 300\)"):
+        policy.generate([[1, VOCABULARY]], SamplingParams())
+    assert len(policy.generate([[1]], SamplingParams(max_tokens=2, seed=0))[0].ids) == 2
+
+
+def test_closing_and_a_broken_engine_fail_callers_instead_of_hanging(model: LlamaForCausalLM) -> None:
+    policy = HFPolicy(model, dtype=torch.float32, slots=2, context=64)
+    with pytest.raises(PolicyError, match="engine stopped"):
+        policy.generate([[1]], SamplingParams(temperature="hot"))  # pyright: ignore[reportArgumentType]
+    with pytest.raises(PolicyError, match="closed"):
+        policy.generate([[1]], SamplingParams())
+    policy.close()
+    policy.close()
+
+
+def test_draws_follow_the_distribution() -> None:
+    probabilities = torch.tensor([0.1, 0.0, 0.2, 0.7])
+    points = [(n + 0.5) / 1000 for n in range(1000)]
+    ids, logprobs = sample(probabilities.log().repeat(1000, 1), points)
+    assert [ids.count(token) for token in range(4)] == [100, 0, 200, 700]
+    assert logprobs == pytest.approx([probabilities[token].log().item() for token in ids], abs=1e-6)
+
+
+def test_draws_over_a_large_vocabulary_match_a_plain_search() -> None:
+    torch.manual_seed(2)
+    logits = torch.randn(40, 1000) * 3
+    points = torch.rand(40, dtype=torch.float64).tolist()
+    cumulative = torch.softmax(logits.double(), -1).cumsum(-1)
+    expected = [int((cumulative[row] <= point).sum()) for row, point in enumerate(points)]
+    greedy = logits.argmax(-1).tolist()
+    assert sample(logits.clone(), points)[0] == expected
+    assert sample(logits.clone(), [None] * 40)[0] == greedy
