@@ -179,4 +179,4 @@ def _print(result: DemoResult, page: Path) -> None:
         table.add_row(*row)
     out.print()
     out.print(table)
-    out.print(f"\nreport: {page}", soft_wrap=True)
+    out.print(f"\nreport: {page}", soft_wrap=True, markup=False)

@@ -188,7 +188,8 @@ def _print(episodes: Sequence[Episode], summary: Summary, folder: Path, report: 
         err.print(
             f"[yellow]{summary.episodes - summary.scored} episodes were not scored[/]: {lost}. Run again to retry them."
         )
-    out.print(f"records: {folder / RECORDS}" + (f"\nreport:  {report}" if report else ""), style="dim")
+    where = f"records: {folder / RECORDS}" + (f"\nreport:  {report}" if report else "")
+    out.print(where, style="dim", markup=False, soft_wrap=True)
 
 
 def _report(episodes: Sequence[Episode], summary: Summary, settings: Mapping[str, Any]) -> page.ReportData:

@@ -10,7 +10,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from forkgym.agents.base import Agent, Policy
+from forkgym.agents.base import Agent, ChatFormat, Policy
 from forkgym.agents.registry import AGENTS, make_agent, make_format, make_policy
 from forkgym.cli.output import err
 from forkgym.errors import ConfigError, MissingExtraError
@@ -22,11 +22,11 @@ CONTEXT = 2048
 
 @dataclass(frozen=True)
 class Player:
-    """An agent with its policy, if it has one. ``about`` says what plays, for records and reports."""
+    """An agent with its policy and chat format, if it has them."""
 
     agent: Agent
-    policy: Policy | None
-    about: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    policy: Policy | None = None
+    format: ChatFormat | None = None
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ def player(agent: str, model: str | None, slots: int = 8) -> Generator[Player]:
     if agent in AGENTS and agent in WITHOUT_MODEL:
         if model is not None:
             raise ConfigError(f"agent {agent!r} uses no model; leave --model out or choose --agent bash")
-        yield Player(make_agent(agent), None, {"agent": agent})
+        yield Player(make_agent(agent))
         return
     if agent == "demonstration":
         raise ConfigError("agent 'demonstration' plays for training only; use oracle to check tasks")
@@ -56,10 +56,10 @@ def player(agent: str, model: str | None, slots: int = 8) -> Generator[Player]:
     wanted = _find(model)
     policy, tokenizer = _load(wanted, slots)
     try:
-        parts = {"format": make_format(wanted.agent.get("format", "chatml"), tokenizer)}
+        chat = make_format(wanted.agent.get("format", "chatml"), tokenizer)
         trained_with = wanted.agent.get("name") == agent
         options: Mapping[str, Any] = wanted.agent.get("options", {}) if trained_with else {}
-        yield Player(make_agent({"name": agent, **options}, **parts), policy, {"agent": agent, "model": model})
+        yield Player(make_agent({"name": agent, **options}, format=chat), policy, chat)
     finally:
         policy.close()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -12,7 +12,7 @@ from rich.panel import Panel
 from rich.syntax import Syntax
 from rich.text import Text
 
-from forkgym.agents.base import Episode, SamplingParams
+from forkgym.agents.base import ChatFormat, Completion, Episode, Policy, SamplingParams
 from forkgym.cli.output import out, print_json
 from forkgym.cli.players import player
 from forkgym.envs.base import Malformed
@@ -23,16 +23,38 @@ SHOWN_LINES = 40
 
 
 class WatchedEnv(CodingEnv):
-    """An environment that tells ``on_step`` about each step: turn, action, observation and whether it ended."""
+    """An environment that prints each step, if ``shown``. ``said`` is what the model wrote for the coming step."""
 
-    on_step: Callable[[int, Mapping[str, Any] | Malformed, str, bool], None] | None = None
+    shown = False
+    said = ""
 
     def step(self, action: Mapping[str, Any] | Malformed) -> StepResult:
         result = super().step(action)
         observation, _, terminated, truncated, info = result
-        if self.on_step is not None:
-            self.on_step(info["turn"], action, observation["text"], terminated or truncated)
+        if self.shown:
+            _print_step(info["turn"], self.said or action, observation["text"], terminated or truncated)
         return result
+
+
+class WatchedPolicy:
+    """A policy whose texts are told to ``env`` before they are acted upon."""
+
+    def __init__(self, policy: Policy, chat: ChatFormat, env: WatchedEnv) -> None:
+        self._policy = policy
+        self._chat = chat
+        self._env = env
+
+    @property
+    def version(self) -> int:
+        return self._policy.version
+
+    def generate(self, prompts: Sequence[Sequence[int]], params: SamplingParams) -> list[Completion]:
+        completions = self._policy.generate(prompts, params)
+        self._env.said = self._chat.decode(completions[0].ids).strip() or "(nothing)"
+        return completions
+
+    def close(self) -> None:
+        """The policy belongs to the caller."""
 
 
 def run(
@@ -53,14 +75,14 @@ def run(
     env = WatchedEnv(tasks, sandbox=sandbox, max_turns=turns)
     try:
         with player(agent, model, slots=1) as who:
+            policy = who.policy
             if not as_json:
                 _print_task(chosen, tasks[chosen].instruction)
-                env.on_step = _print_step
+                env.shown = True
+                policy = WatchedPolicy(who.policy, who.format, env) if who.policy and who.format else None
             sampling = SamplingParams(max_tokens=max_tokens, temperature=temperature)
             name = f"{chosen}#{seed}"
-            episode = who.agent.run(
-                env, who.policy, task=chosen, seed=seed, sampling=sampling, episode=name, group=chosen
-            )
+            episode = who.agent.run(env, policy, task=chosen, seed=seed, sampling=sampling, episode=name, group=chosen)
     finally:
         env.close()
     if episode.status == "cancelled":
@@ -80,23 +102,26 @@ def _plain(episode: Episode) -> dict[str, Any]:
 
 
 def _print_task(task: str, instruction: str) -> None:
-    out.print(Panel(Text(instruction.strip()), title=f"[bold]{task}", title_align="left", border_style="cyan"))
+    out.print(Panel(Text(instruction.strip()), title=Text(task, "bold"), title_align="left", border_style="cyan"))
 
 
-def _print_step(turn: int, action: Mapping[str, Any] | Malformed, observation: str, over: bool) -> None:
-    parts = [_action(action)]
+def _print_step(turn: int, done: str | Mapping[str, Any] | Malformed, observation: str, over: bool) -> None:
+    parts = [_done(done)]
     if observation and not over:
         parts.append(Text(_clip(observation), "dim"))
     out.print(Panel(Group(*parts), title=f"turn {turn}", title_align="left", border_style="dim"))
 
 
-def _action(action: Mapping[str, Any] | Malformed) -> Syntax | Text:
-    if isinstance(action, Malformed):
-        return Text(f"no valid action: {action.message}", "red")
-    arguments = dict(action["arguments"])
-    if set(arguments) == {"command"} and action["tool"] == "bash":
+def _done(done: str | Mapping[str, Any] | Malformed) -> Syntax | Text:
+    """What the agent wrote or did."""
+    if isinstance(done, str):
+        return Text(_clip(done))
+    if isinstance(done, Malformed):
+        return Text("no valid action", "red")
+    arguments = dict(done["arguments"])
+    if set(arguments) == {"command"} and done["tool"] == "bash":
         return Syntax(arguments["command"], "bash", background_color="default", word_wrap=True)
-    return Text.assemble((action["tool"], "bold"), " ", ", ".join(f"{k}={v!r}" for k, v in arguments.items()))
+    return Text.assemble((done["tool"], "bold"), " ", ", ".join(f"{k}={v!r}" for k, v in arguments.items()))
 
 
 def _clip(text: str) -> str:

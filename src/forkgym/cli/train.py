@@ -42,7 +42,7 @@ def train(recipe: str, overrides: Sequence[str], *, resume: bool, as_json: bool)
             }
         )
         return
-    out.print(f"checkpoint: {ended[-1].checkpoint}", soft_wrap=True)
+    out.print(f"checkpoint: {ended[-1].checkpoint}", soft_wrap=True, markup=False)
     out.print(
         f"measure it: forkgym eval --agent bash --model {chosen.out} --tasks '{chosen.env.tasks}'", soft_wrap=True
     )
