@@ -161,8 +161,8 @@ def describe(limits: Limits) -> tuple[dict[str, str], dict[str, str]]:
 def find_homes() -> tuple[dict[str, Home], str]:
     """The home of each controller that we can write, and the reason when there is none; found once per process."""
     homes: dict[str, Home] = {}
-    own = _own_groups(Path("/proc/self/cgroup").read_text())
-    mounts = list(_mounts(Path("/proc/self/mounts").read_text()))
+    own = _own_groups(_text(Path("/proc/self/cgroup")))
+    mounts = list(_mounts(_text(Path("/proc/self/mounts"))))
     for mount, version, names in mounts:
         wanted = [name for name in names if name not in homes]
         ours = own.get("" if version == 2 else ",".join(names[:1]), "/")
@@ -254,11 +254,16 @@ def _remove(path: Path) -> None:
         pause = min(2 * pause, 0.05)
 
 
-def _words(path: Path) -> list[str]:
+def _text(path: Path) -> str:
+    """What a file of the kernel says; nothing if this kernel has no such file."""
     try:
-        return path.read_text().split()
+        return path.read_text()
     except OSError:
-        return []
+        return ""
+
+
+def _words(path: Path) -> list[str]:
+    return _text(path).split()
 
 
 def _table(path: Path) -> dict[str, int]:
