@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 from forkgym.errors import ConfigError
 from forkgym.sandboxes.base import ExecResult
+from forkgym.sandboxes.errors import SandboxTimeoutError
 from forkgym.sandboxes.local import wire
 from forkgym.sandboxes.local.launcher import Refused, Reply
 from forkgym.sandboxes.local.output import Capture
@@ -22,6 +23,7 @@ _GRACE = 0.1
 _LONGEST_ARGUMENT = 100_000  # the kernel allows 131,071 bytes; leave room for what bash adds
 _SCRIPT_FD = 61
 _MAX_WAIT = 3600.0
+_DEATH_PATIENCE = 10.0
 
 
 class Peer(Protocol):
@@ -113,7 +115,9 @@ def run(
             if code is None:
                 timed_out = True
                 kill()
-                code = _follow(reply, streams, time.monotonic() + _MAX_WAIT)
+                code = _follow(reply, streams, time.monotonic() + _DEATH_PATIENCE)
+                if code is None:
+                    raise SandboxTimeoutError(f"{argv[0]} could not be killed; close the sandbox")
         except Refused as error:
             return _not_started(error)
         except BaseException:
@@ -129,7 +133,7 @@ def run(
         for fd in files:
             os.close(fd)
     return ExecResult(
-        exit_code=-9 if code is None else code,
+        exit_code=code,
         stdout=captures[0].bytes(),
         stderr=captures[1].bytes(),
         duration=time.monotonic() - begin,

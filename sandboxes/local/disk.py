@@ -6,6 +6,7 @@ A layer directory holds, for each volume, a part ``<volume>`` and the overlay's 
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
 import threading
@@ -54,6 +55,16 @@ class Disk:
     def is_clean(self) -> bool:
         """True if nothing was written since the last freeze."""
         return not any(os.listdir(self._upper / volume) for volume in VOLUMES)
+
+    def used(self) -> int:
+        """Bytes that the writable layer occupies. What was written before the last freeze belongs to frozen layers."""
+        blocks = 0
+        for volume in VOLUMES:
+            for _, _, files, top in os.fwalk(self._upper / volume):
+                for name in files:
+                    with contextlib.suppress(FileNotFoundError):
+                        blocks += os.stat(name, dir_fd=top, follow_symlinks=False).st_blocks
+        return blocks * 512
 
     @property
     def layers(self) -> tuple[str, ...]:

@@ -25,6 +25,7 @@ from forkgym.sandboxes.local import mounts, processes, syscalls, wire
 # What root inside may still do, to files and ids of its own sandbox: chown, dac_override, fowner, fsetid, kill,
 # setgid, setuid, net_bind_service, sys_chroot, setfcap.
 ROOT_CAPABILITIES = frozenset({0, 1, 3, 4, 5, 6, 7, 10, 18, 31})
+_CHANGING = ("exec", "open", "mkdir", "symlink")  # requests that must not fall between two roots
 _DRAIN_CHUNK = 1 << 16
 _RESET_SIGNALS = (signal.SIGINT, signal.SIGPIPE, signal.SIGXFSZ)
 
@@ -109,9 +110,11 @@ class Server:
     def __init__(self, requests: socket.socket) -> None:
         self._requests = requests
         self._commands: dict[int, tuple[str, socket.socket]] = {}
-        self._started: dict[str, tuple[int, int]] = {}
+        self._started: dict[str, tuple[int, float]] = {}
         self._drains: set[int] = set()
         self._stopped: list[int] = []
+        self._quiet = False
+        self._deferred: list[tuple[dict[str, Any], list[int]]] = []
         self._devnull = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
         self._proc_device = os.stat("/proc").st_dev
         self._poll = select.poll()
@@ -139,6 +142,12 @@ class Server:
         if received is None:
             os._exit(0)
         message, fds = received
+        if self._quiet and message["op"] in _CHANGING:
+            self._deferred.append((message, fds))
+        else:
+            self._perform(message, fds)
+
+    def _perform(self, message: dict[str, Any], fds: list[int]) -> None:
         reply = socket.socket(fileno=fds.pop(0))
         try:
             getattr(self, "_do_" + message["op"])(message, fds, reply)
@@ -152,18 +161,19 @@ class Server:
         """Start a command. Descriptors: stdout, stderr, then stdin if ``stdin``, then those for ``extra`` numbers."""
         sources = {1: fds[0], 2: fds[1], 0: fds[2] if message["stdin"] else self._devnull}
         sources |= dict(zip(message["extra"], fds[2 + message["stdin"] :], strict=True))
+        begin = processes.now()
         pid = spawn(message["argv"], message["env"], message["cwd"], sources)
         self._commands[pid] = (message["id"], reply)
-        self._started[message["id"]] = (pid, processes.ticks())
+        self._started[message["id"]] = (pid, begin)
         with contextlib.suppress(OSError):
             # When memory runs out, the kernel should take a command before this process.
             _write(f"/proc/{pid}/oom_score_adj", "500")
 
     def _do_kill(self, message: dict[str, Any], fds: list[int], reply: socket.socket) -> None:
-        """Kill command ``id`` and all that it started, or what it started in the last ``age`` seconds and itself."""
-        pid, since = self._started.get(message["id"], (0, 0))
-        if message["age"] is not None:
-            since = processes.ticks(message["age"])
+        """Kill command ``id`` and all that it started, or only what it started at or after ``since``."""
+        pid, since = self._started.get(message["id"], (0, 0.0))
+        if message["since"] is not None:
+            since = message["since"]
         cwd = _cwd(pid) if pid else None
         if pid:
             os.kill(pid, signal.SIGKILL)
@@ -218,7 +228,8 @@ class Server:
         fds.clear()
 
     def _do_quiesce(self, message: dict[str, Any], fds: list[int], reply: socket.socket) -> None:
-        """Tell which processes run besides the idle shells named in ``idle``, and stop them."""
+        """Tell which processes run besides the idle shells named in ``idle``, stop them, and begin nothing new."""
+        self._quiet = True
         idle = {self._started[name][0] for name in message["idle"] if name in self._started}
         others = [pid for pid in processes.table() if pid not in idle]
         self._stopped = processes.stop_all(idle, message["patience"]) if others else []
@@ -227,7 +238,11 @@ class Server:
     def _do_resume(self, message: dict[str, Any], fds: list[int], reply: socket.socket) -> None:
         processes.resume(self._stopped)
         self._stopped = []
+        self._quiet = False
         wire.send(reply, {"ok": True})
+        deferred, self._deferred = self._deferred, []
+        for request in deferred:
+            self._perform(*request)
 
     def _do_kill_others(self, message: dict[str, Any], fds: list[int], reply: socket.socket) -> None:
         idle = [self._started[name][0] for name in message["idle"] if name in self._started]
@@ -307,10 +322,11 @@ def _nest(spec: BoxSpec) -> None:
 
 
 def _make_workdir(spec: BoxSpec) -> None:
-    if not os.path.isdir(spec.workdir):
-        os.makedirs(spec.workdir)
-        if not spec.nested:
-            os.chown(spec.workdir, spec.uid, spec.gid)
+    os.makedirs(spec.workdir, exist_ok=True)
+    status = os.stat(spec.workdir)
+    shared = status.st_mode & stat.S_IWOTH or spec.workdir == "/"
+    if not (spec.nested or shared or status.st_uid == spec.uid):
+        os.chown(spec.workdir, spec.uid, spec.gid)
 
 
 def _loopback_up() -> None:

@@ -23,9 +23,9 @@ class Process:
     start: int
 
 
-def ticks(age: float = 0.0) -> int:
-    """The clock tick ``age`` seconds ago."""
-    return int((time.clock_gettime(time.CLOCK_BOOTTIME) - age) * _TICKS)
+def now() -> float:
+    """Seconds since boot, on the clock by which the kernel dates processes; the same in and outside of sandboxes."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 def table() -> dict[int, Process]:
@@ -60,18 +60,19 @@ def descendants(roots: Iterable[int], processes: dict[int, Process]) -> set[int]
     return found
 
 
-def eliminate(since: int, keep: Iterable[int], reap: Callable[[], None]) -> int:
-    """Kill every process that started at or after the tick ``since`` and is not below one of ``keep``.
+def eliminate(since: float, keep: Iterable[int], reap: Callable[[], None]) -> int:
+    """Kill every process that started at or after ``since`` (as by ``now``) and is not below one of ``keep``.
 
     Working by elimination also finds those that left their session, group and parent. Repeats until none is left.
     Returns how many could not be killed in time, or not at all for lack of permission.
     """
     deadline, pause = time.monotonic() + _PATIENCE, 0.0005
+    first = int(since * _TICKS)
     while True:
         reap()
         processes = table()
         spared = descendants(keep, processes)
-        targets = [p.pid for p in processes.values() if p.start >= since and p.pid not in spared]
+        targets = [p.pid for p in processes.values() if p.start >= first and p.pid not in spared]
         denied = 0
         for pid in targets:
             try:

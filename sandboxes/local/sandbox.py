@@ -10,7 +10,6 @@ import os
 import select
 import signal
 import threading
-import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import replace
@@ -35,7 +34,7 @@ from forkgym.sandboxes.errors import (
     SandboxUnavailableError,
 )
 from forkgym.sandboxes.limits import rlimits
-from forkgym.sandboxes.local import cleanup, commands, image, launcher, snapshots, wire
+from forkgym.sandboxes.local import cleanup, commands, image, launcher, processes, snapshots, wire
 from forkgym.sandboxes.local.cgroups import Group
 from forkgym.sandboxes.local.disk import Disk, new_id
 from forkgym.sandboxes.local.environment import environment, user_ids
@@ -73,9 +72,10 @@ class LocalSandbox:
         self._group: Group | None = None
         self._pid, self._pidfd = 0, -1
         self.owner: tuple[int, int] | None = None
-        self._socket, theirs = wire.pair()
         self._files = Files(self, spec.workdir)
+        user_ids(spec.user)
         self._disk = Disk(self._root, self.id, image.load(spec.image), spec, origin.layers)
+        self._socket, theirs = wire.pair()
         try:
             self._group = Group.create(self.id, spec.limits)
             request = {"op": "create", **self._disk.message(), **self._message()}
@@ -123,13 +123,13 @@ class LocalSandbox:
         as_root = user == "root" and self.spec.user != "root"
         if not as_root and user not in (None, self.spec.user):
             raise SandboxError(f"commands run as {self.spec.user!r} or 'root' here, not as {user!r}")
-        begin = time.monotonic()
+        begin = processes.now()
         result = commands.run(
             self,
             name,
             command,
             start=self._request_as_root if as_root else self.request,
-            kill=lambda: self._sweep(time.monotonic() - begin) if as_root else self._kill(name),
+            kill=lambda: self._sweep(begin) if as_root else self._kill(name),
             timeout=timeout,
             message={
                 "env": {**environment(self.spec, user), **(env or {})},
@@ -200,7 +200,8 @@ class LocalSandbox:
 
     def usage(self) -> Usage:
         """See ``Sandbox.usage``."""
-        return self._group.usage() if self._group is not None else Usage()
+        held = self._group.usage() if self._group is not None else Usage()
+        return replace(held, disk_bytes=self._disk.used())
 
     # Life
 
@@ -295,12 +296,12 @@ class LocalSandbox:
         request = {**message, "op": "spawn", "join": join, "rlimits": self._message()["rlimits"]}
         return launcher.Reply(self._zygote.socket, request, [self._pidfd, *fds])
 
-    def _sweep(self, age: float) -> None:
+    def _sweep(self, since: float) -> None:
         keep = self.ask({"op": "commands"})[0]["pids"]
-        launcher.ask(self._zygote.socket, {"op": "sweep", "age": age, "keep": keep}, [self._pidfd])
+        launcher.ask(self._zygote.socket, {"op": "sweep", "since": since, "keep": keep}, [self._pidfd])
 
     def _kill(self, name: str) -> None:
-        self.ask({"op": "kill", "id": name, "age": None})
+        self.ask({"op": "kill", "id": name, "since": None})
 
     def _with_oom(self, result: ExecResult) -> ExecResult:
         if self._group is None:

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 from forkgym.sandboxes.base import DEFAULT_MAX_OUTPUT, DEFAULT_TIMEOUT, ExecResult
 from forkgym.sandboxes.errors import SandboxDeadError
-from forkgym.sandboxes.local import wire
+from forkgym.sandboxes.local import processes, wire
 from forkgym.sandboxes.local.commands import Peer, Pipe, check_timeout, give, hand_over, wait_ms
 from forkgym.sandboxes.local.launcher import Reply
 from forkgym.sandboxes.local.output import Capture
@@ -149,7 +149,7 @@ class LocalShell:
             return self._judge(self._run(command, timeout, max_output))
 
     def _run(self, command: str, timeout: float, max_output: int) -> ExecResult:
-        begin = time.monotonic()
+        begin, since = time.monotonic(), processes.now()
         session = self._open()
         capture, token = Capture(max_output), secrets.token_hex(8)
         session.send_command(command, token)
@@ -158,7 +158,7 @@ class LocalShell:
             report = self._follow(session, capture, token, begin + timeout)
             if report is None:
                 timed_out = True
-                code = self._abandon(session, capture, time.monotonic() - begin)
+                code = self._abandon(session, capture, since)
             elif isinstance(report, int):
                 code = report
                 self._lose(session, capture)
@@ -167,7 +167,7 @@ class LocalShell:
                 capture.read_from(session.output.read_end)
         except BaseException:
             with contextlib.suppress(Exception):
-                self._abandon(session, capture, time.monotonic() - begin)
+                self._abandon(session, capture, since)
             raise
         return ExecResult(
             exit_code=code,
@@ -216,9 +216,9 @@ class LocalShell:
             if time.monotonic() >= deadline:
                 return None
 
-    def _abandon(self, session: _Session, capture: Capture, age: float) -> int:
+    def _abandon(self, session: _Session, capture: Capture, since: float) -> int:
         """Kill the bash and all that its running command started; background children of earlier ones live on."""
-        answer, _ = self._peer.ask({"op": "kill", "id": session.name, "age": age})
+        answer, _ = self._peer.ask({"op": "kill", "id": session.name, "since": since})
         if answer["cwd"]:
             self._state = ShellState(answer["cwd"], self._state.script)
         self._lose(session, capture)

@@ -166,7 +166,7 @@ class Zygote:
         self._inside(pidfd, reply, run, _NAMESPACES | syscalls.CLONE_NEWCGROUP)
 
     def _do_sweep(self, message: dict[str, Any], fds: list[int], reply: socket.socket) -> None:
-        """Kill as root, which the first process is not: everything younger than ``age`` and not below ``keep``."""
+        """Kill as root, which the first process is not: everything since ``since`` and not below ``keep``."""
 
         def sweep() -> None:
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -174,7 +174,7 @@ class Zygote:
             if child == 0:
                 try:
                     own = int(os.readlink("/proc/self"))
-                    processes.eliminate(processes.ticks(message["age"]), [*message["keep"], own], _nothing)
+                    processes.eliminate(message["since"], [*message["keep"], own], _nothing)
                 finally:
                     os._exit(0)
             os.waitpid(child, 0)
