@@ -1,8 +1,9 @@
 """The runner ``unittest``: hidden unittest modules against submitted Python code, which never shares their process.
 
 Options: ``modules`` (top-level modules that tests import from the submission; by default those of the task's files)
-and ``call_timeout`` (seconds for one call into submitted code). Tests call functions with plain data and get plain data
-back: exact None, bool, int, float, str, bytes, list, tuple, set, dict. An argument changed in place stays as it was.
+and ``call_timeout`` (processor seconds for one call into submitted code; five times as much by the clock).
+Tests call functions with plain data and get plain data back: exact None, bool, int, float, str, bytes, list, tuple,
+set, frozenset and dict. An argument changed in place stays as it was on the side of the test.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from forkgym.tasks.base import Task
 from forkgym.tasks.errors import GradingError, TaskFormatError
 from forkgym.tasks.grading.base import Record, Report
 
-CALL_TIMEOUT = 5.0
+CALL_TIMEOUT = 2.0
 MAX_REPORT = 16 << 20
 _GUEST = "forkgym.tasks.grading.guest"
 _START = 'PATH=/usr/local/bin:/usr/bin:/bin exec python3 -I -B -c "$0"'

@@ -46,7 +46,7 @@ def make_task(**changes: Any) -> Task:
         "files": {"half.py": BROKEN, "README.md": b"half(n) returns the half of n.\n"},
         "hidden": {"test_half.py": HIDDEN},
         "oracle": {"half.py": FIXED},
-        "grading": Grading("unittest", TESTS, 20.0, {"call_timeout": 1.0}),
+        "grading": Grading("unittest", TESTS, 20.0, {"call_timeout": 0.5}),
     }
     return Task(**(values | changes))
 

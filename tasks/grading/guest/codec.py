@@ -9,10 +9,11 @@ from __future__ import annotations
 import json
 import socket
 import struct
-import time
+from collections.abc import Callable
 from typing import Any, cast
 
 MAX_FRAME = 8 << 20
+POLL = 0.1
 _HEADER = struct.Struct(">I")
 
 
@@ -77,14 +78,14 @@ def send(channel: socket.socket, message: dict[str, Any]) -> None:
     channel.sendall(_HEADER.pack(len(data)) + data)
 
 
-def receive(channel: socket.socket, seconds: float | None = None) -> dict[str, Any]:
-    """Read one frame within ``seconds`` in all. Raises ``Broken`` and ``TimeoutError``."""
-    end = None if seconds is None else time.monotonic() + seconds
-    (size,) = _HEADER.unpack(_exactly(channel, _HEADER.size, end))
+def receive(channel: socket.socket, late: Callable[[], bool] | None = None) -> dict[str, Any]:
+    """Read one frame, asking ``late`` while nothing comes. Raises ``Broken``, and ``TimeoutError`` if it is late."""
+    channel.settimeout(None if late is None else POLL)
+    (size,) = _HEADER.unpack(_exactly(channel, _HEADER.size, late))
     if size > MAX_FRAME:
         raise Broken(f"{size} bytes of data, at most {MAX_FRAME}")
     try:
-        message = json.loads(_exactly(channel, size, end))
+        message = json.loads(_exactly(channel, size, late))
     except (ValueError, RecursionError) as error:
         raise Broken("not a frame") from error
     if type(message) is not dict:
@@ -92,18 +93,15 @@ def receive(channel: socket.socket, seconds: float | None = None) -> dict[str, A
     return message  # pyright: ignore[reportUnknownVariableType]
 
 
-def _exactly(channel: socket.socket, size: int, end: float | None) -> bytes:
+def _exactly(channel: socket.socket, size: int, late: Callable[[], bool] | None) -> bytes:
     parts = bytearray()
     while len(parts) < size:
-        if end is not None:
-            left = end - time.monotonic()
-            if left <= 0:
-                raise TimeoutError("no answer in time")
-            channel.settimeout(left)
+        if late is not None and late():
+            raise TimeoutError("no answer in time")
         try:
             part = channel.recv(min(size - len(parts), 1 << 16))
         except TimeoutError:
-            raise
+            continue
         except OSError as error:
             raise Broken(f"the channel failed: {error}") from error
         if not part:

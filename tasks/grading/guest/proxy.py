@@ -6,7 +6,6 @@ import builtins
 import contextlib
 import ctypes
 import importlib
-import importlib.abc
 import importlib.machinery
 import json
 import os
@@ -14,9 +13,10 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 import types
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 from forkgym.tasks.grading.guest.codec import Broken, NotPlain, decode, encode, receive, send
 
@@ -24,6 +24,13 @@ PR_SET_CHILD_SUBREAPER = 36
 KILL_ROUNDS = 50
 # PYTHONHASHSEED: submitted code that walks a set gives the same answer in every run.
 ENVIRONMENT = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": "/tmp", "LANG": "C.UTF-8", "PYTHONHASHSEED": "0"}
+
+
+# On a busy machine little processor time passes in much wall time; code that sleeps uses none of it.
+WALL_PER_CPU = 5
+START_SECONDS = 60.0
+NOT_STARTED = 70
+MAX_HANGS = 2
 
 
 class WorkerLost(BaseException):
@@ -35,7 +42,11 @@ class Submitted(Exception):
 
 
 class Worker:
-    """One process that holds submitted code, started when needed and again after it was lost."""
+    """One process that holds submitted code, started when needed and again after it was lost.
+
+    A call may take ``call_timeout`` seconds of processor time, and five times as much wall time. Code that hung twice
+    is not asked again.
+    """
 
     def __init__(self, start: list[str], call_timeout: float) -> None:
         self._start = start
@@ -43,22 +54,27 @@ class Worker:
         self._process: subprocess.Popen[bytes] | None = None
         self._channel: socket.socket | None = None
         self._number = 0
+        self._hangs = 0
+        self._ran = False
         self.lost = ""
         ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
     def ask(self, do: str, module: str, **more: Any) -> Any:
         """One request. Returns ``(kind, value)``; raises what submitted code raised, or ``WorkerLost``."""
+        if self._hangs >= MAX_HANGS:
+            raise self._lose("not called any more, because submitted code hung before")
         self._number += 1
         try:
             channel = self._connect()
-            channel.settimeout(self._timeout)
+            channel.settimeout(WALL_PER_CPU * self._timeout)
             send(channel, {"do": do, "module": module, "number": self._number, **more})
-            reply = receive(channel, self._timeout)
+            reply = receive(channel, self._clock())
             if reply.get("number") != self._number:
                 raise Broken("an answer that nobody asked for")
             kind = reply.get("kind")
             value = decode(reply.get("value"))
         except TimeoutError as error:
+            self._hangs += 1
             raise self._lose(f"submitted code gave no answer within {self._timeout:g} s") from error
         except (Broken, OSError, MemoryError) as error:
             raise self._lose(f"submitted code was lost: {error}") from error
@@ -88,20 +104,40 @@ class Worker:
 
     def _connect(self) -> socket.socket:
         if self._channel is None:
-            mine, its = socket.socketpair()
-            with its:
-                self._process = subprocess.Popen(
-                    [*self._start, str(its.fileno())],
-                    stdin=subprocess.DEVNULL,
-                    stdout=subprocess.DEVNULL,
-                    stderr=subprocess.DEVNULL,
-                    pass_fds=[its.fileno()],
-                    cwd="/",
-                    env=ENVIRONMENT,
-                    start_new_session=True,
-                )
-            self._channel = mine
+            try:
+                self._channel = self._begin()
+            except (Broken, OSError) as error:
+                if self._ran:  # what ran before may be in the way
+                    raise
+                sys.stderr.write(f"the process for submitted code did not start: {error}\n")
+                sys.stderr.flush()
+                os._exit(NOT_STARTED)
+            self._ran = True
         return self._channel
+
+    def _begin(self) -> socket.socket:
+        mine, its = socket.socketpair()
+        with its:
+            self._process = subprocess.Popen(
+                [*self._start, str(its.fileno())],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                pass_fds=[its.fileno()],
+                cwd="/",
+                env=ENVIRONMENT,
+                start_new_session=True,
+            )
+        end = time.monotonic() + START_SECONDS
+        receive(mine, lambda: time.monotonic() > end)
+        return mine
+
+    def _clock(self) -> Callable[[], bool]:
+        """A question that is answered yes once a call that begins now has had its time."""
+        process = self._process
+        pid = process.pid if process else 0
+        wall, used = time.monotonic() + WALL_PER_CPU * self._timeout, cpu_seconds(pid) + self._timeout
+        return lambda: time.monotonic() > wall or cpu_seconds(pid) > used
 
     def _lose(self, reason: str) -> WorkerLost:
         self.lost = reason
@@ -126,8 +162,11 @@ class ProxyModule(types.ModuleType):
         return forward(self._worker, self.__name__, name) if kind == "call" else value
 
 
-class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Answers imports of hidden helpers from memory, and imports of submitted modules with proxies."""
+class Finder:
+    """Finds and loads hidden helpers from memory, and proxies for submitted modules.
+
+    It has no base class: ``importlib.abc`` would take a tenth of the runner's start.
+    """
 
     def __init__(self, worker: Worker, submitted: Sequence[str], hidden: dict[str, str]) -> None:
         self._worker, self._submitted, self._hidden = worker, frozenset(submitted), hidden
@@ -135,7 +174,7 @@ class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     def find_spec(self, fullname: str, path: Any, target: Any = None) -> importlib.machinery.ModuleSpec | None:
         """Ours or nobody's; ``path`` and ``target`` play no part."""
         if fullname in self._hidden or fullname.partition(".")[0] in self._submitted:
-            return importlib.machinery.ModuleSpec(fullname, self)
+            return importlib.machinery.ModuleSpec(fullname, cast(Any, self))
         return None
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> types.ModuleType:
@@ -177,6 +216,16 @@ def rebuild(names: Any, message: Any) -> Exception:
             except TypeError:  # such as UnicodeDecodeError, which needs more than a message
                 continue
     return Submitted(f"{known[0] if known else 'unknown'}: {text}")
+
+
+def cpu_seconds(pid: int) -> float:
+    """Processor time that a process has used; 0 if it is gone."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            fields = file.read().rpartition(b")")[2].split()
+    except OSError:
+        return 0.0
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def children() -> list[int]:

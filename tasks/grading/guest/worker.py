@@ -24,6 +24,7 @@ def main(descriptor: int, workdir: str, memory: int | None) -> None:
         resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
     os.chdir(workdir)
     sys.path[:] = [workdir] + [entry for entry in sys.path if entry]
+    send(channel, {"number": 0})
     while True:
         request = receive(channel)
         reply = answer(request)
