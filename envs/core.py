@@ -52,8 +52,9 @@ class CodingEnv(gym.Env[Observation, ToolCall]):
 
     - ``tasks``: whatever ``forkgym.tasks.load`` takes: a pattern such as ``"swe/tiny/*"``, a path, a task, a task set.
       ``split`` keeps one split of it.
-    - ``sandbox``: a backend's name or object. ``limits`` replaces the tasks' own sandbox limits.
-    - ``tools``: names or tool objects; ``None`` takes those that the first task names.
+    - ``sandbox``: a backend's name or object. ``limits`` replaces the tasks' own sandbox limits: ``Limits``, or a
+      mapping such as ``{"memory": "512M"}``.
+    - ``tools``: names or tool objects; ``None`` takes those that the tasks name, which must then be the same for all.
     - ``reward``: a named function of the verdict, a dotted path or a function. ``reward_mode``: ``final`` (at the end),
       ``delta`` (change of the reward since the last step) or ``potential`` (final, plus change of the score).
     - ``max_turns``, ``max_seconds``, ``max_tokens``: replace the task's budget where given.
@@ -71,7 +72,7 @@ class CodingEnv(gym.Env[Observation, ToolCall]):
         *,
         split: str | None = None,
         sandbox: str | Backend = "local",
-        limits: Limits | None = None,
+        limits: Limits | Mapping[str, object] | None = None,
         tools: Sequence[str | Tool] | None = None,
         reward: str | RewardFunction = "resolved",
         reward_mode: RewardMode = "final",
@@ -85,12 +86,12 @@ class CodingEnv(gym.Env[Observation, ToolCall]):
         checks.refuse_unknown(CodingEnv, extra)
         checks.check_choice("reward_mode", reward_mode, ["final", "delta", "potential"])
         checks.check_choice("render_mode", render_mode, [None, *self.metadata["render_modes"]])
-        for name, value in (("max_turns", max_turns), ("max_seconds", max_seconds), ("max_tokens", max_tokens)):
-            checks.check_positive(name, value)
-        checks.check_positive("max_observation_chars", max_observation_chars)
+        for name in ("max_turns", "max_tokens", "max_observation_chars"):
+            checks.check_positive(name, locals()[name])
+        checks.check_positive("max_seconds", max_seconds, whole=False)
         self.render_mode = render_mode
         self._world = World(tasks, split, sandbox, limits)
-        self._tools = build(self._world.tool_names() if tools is None else tools)
+        self._tools = build(self._world.common_tools() if tools is None else tools)
         self._reward = rewards.build(reward)
         self._mode = reward_mode
         self._overrides = (max_turns, max_seconds, max_tokens)
@@ -260,6 +261,11 @@ class CodingEnv(gym.Env[Observation, ToolCall]):
         self._state = state.copy()
         self._np_random = copy.deepcopy(generator)
         self._episodes = state.episode
+
+    def discard(self, snapshot: str) -> None:
+        """Remove a snapshot before this environment is closed. One that is gone already is no error."""
+        self._saved.pop(snapshot, None)
+        self._world.forget(snapshot)
 
     # ---- inside
 

@@ -39,10 +39,11 @@ def check_choice(name: str, value: object, allowed: list[Any]) -> None:
         raise ConfigError(unknown(name, value, [str(choice) for choice in allowed]))
 
 
-def check_positive(name: str, value: float | None) -> None:
-    """Raise ``ConfigError`` unless ``value`` is ``None`` or a positive finite number."""
-    if value is not None and not (not isinstance(value, bool) and 0 < value < math.inf):
-        raise ConfigError(f"{name} must be a positive number or None, got {value!r}")
+def check_positive(name: str, value: object, *, whole: bool = True) -> None:
+    """Raise ``ConfigError`` unless ``value`` is ``None`` or a positive finite number, by default a whole one."""
+    kinds = int if whole else (int, float)
+    if value is not None and (isinstance(value, bool) or not isinstance(value, kinds) or not 0 < value < math.inf):
+        raise ConfigError(f"{name} must be a positive {'whole ' if whole else ''}number or None, got {value!r}")
 
 
 def override(budget: Budget, turns: int | None, seconds: float | None, tokens: int | None) -> Budget:

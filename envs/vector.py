@@ -156,7 +156,11 @@ class ThreadVectorEnv(VectorEnv[Any, Any, npt.NDArray[Any]]):
     def _each(self, work: Callable[[int], Any], indices: list[int]) -> dict[int, Any]:
         """``work(i)`` in a thread for each index; all finish before the first error, if any, is raised."""
         futures = {i: self._pool.submit(work, i) for i in indices}
-        errors = [error for future in futures.values() if (error := future.exception()) is not None]
+        try:
+            errors = [error for future in futures.values() if (error := future.exception()) is not None]
+        except KeyboardInterrupt:
+            self._close_all()  # ends the commands that the threads wait for
+            raise
         if errors:
             raise errors[0]
         return {i: future.result() for i, future in futures.items()}

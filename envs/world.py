@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
+from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -14,6 +15,7 @@ from forkgym import tasks as task_room
 from forkgym.errors import ConfigError
 from forkgym.sandboxes.base import Backend, Limits, Sandbox
 from forkgym.sandboxes.errors import SandboxError
+from forkgym.sandboxes.limits import parse_limits
 from forkgym.tasks.base import Submission, Task, Verdict
 from forkgym.tasks.grading import grade, judge
 from forkgym.tasks.loader import Spec
@@ -28,24 +30,29 @@ class World:
     Environments of one process that name the same backend share its prepared tasks.
     """
 
-    def __init__(self, tasks: Spec, split: str | None, sandbox: str | Backend, limits: Limits | None) -> None:
+    def __init__(
+        self, tasks: Spec, split: str | None, sandbox: str | Backend, limits: Limits | Mapping[str, object] | None
+    ) -> None:
         self.tasks: TaskSet = task_room.load(tasks, split=split)
         if not len(self.tasks):
             raise ConfigError("the task set is empty")
-        self._bases = _shared(sandbox, os.getpid()) if isinstance(sandbox, str) else _able(sandbox)
-        self._limits = limits
+        self._bases = _shared(sandbox, os.getpid()) if isinstance(sandbox, str) else _bases(sandbox)
+        self._limits = limits if limits is None or isinstance(limits, Limits) else parse_limits(limits)
+        self._common_tools: frozenset[str] | None = None
 
-    def tool_names(self) -> tuple[str, ...]:
-        """The tools that the first task names."""
-        return self.tasks[0].tools
+    def common_tools(self) -> tuple[str, ...]:
+        """The tools that the first task names; from now on a task that names others is refused."""
+        names = self.tasks[0].tools
+        self._common_tools = frozenset(names)
+        return names
 
     def task(self, task_id: str) -> Task:
         """The task of this id. Raises ``TaskNotFoundError``."""
-        return self._limited(self.tasks[task_id])
+        return self._checked(self.tasks[task_id])
 
     def draw(self, rng: np.random.Generator) -> Task:
         """A task of the set, uniformly."""
-        return self._limited(self.tasks[int(rng.integers(len(self.tasks)))])
+        return self._checked(self.tasks[int(rng.integers(len(self.tasks)))])
 
     def prepare(self, task: Task) -> Sandbox:
         """A sandbox in which the task can begin."""
@@ -73,7 +80,12 @@ class World:
         """What the hidden tests say of this state, changed or not; as ``grade`` does if it cannot be read."""
         return (grade if submission.malformed else judge)(task, submission, self._bases.box)
 
-    def _limited(self, task: Task) -> Task:
+    def _checked(self, task: Task) -> Task:
+        if self._common_tools not in (None, frozenset(task.tools)):
+            raise ConfigError(
+                f"task {task.id!r} names the tools {', '.join(task.tools)}, but this environment was made for "
+                f"{', '.join(sorted(self._common_tools or ()))}; give tools= or keep such tasks apart"
+            )
         return task if self._limits is None else replace(task, limits=self._limits)
 
 
@@ -100,11 +112,11 @@ class Holdings:
 
 @functools.cache
 def _shared(name: str, process: int) -> Bases:
-    """One per process: a child process must not use its parent's locks."""
-    return _able(sandboxes.backend(name))
+    """One per process: its environments share prepared tasks, and no child uses its parent's locks."""
+    return _bases(sandboxes.backend(name))
 
 
-def _able(backend: Backend) -> Bases:
+def _bases(backend: Backend) -> Bases:
     if not backend.capabilities().fork:
         raise ConfigError(f"backend {backend.name!r} cannot fork here, and grading works on a fork")
     return Bases(backend)

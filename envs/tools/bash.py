@@ -45,6 +45,8 @@ class Bash:
 
     def run(self, box: Sandbox, task: Task, arguments: Mapping[str, Any], *, limit: float) -> ToolResult:
         """Run the command and describe how it ended."""
+        if limit <= 0:
+            return ToolResult("[not run: the time is up]")
         timeout = arguments.get("timeout", self.default)
         if timeout <= 0 or timeout > self.ceiling:
             timeout = self.ceiling

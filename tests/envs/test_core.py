@@ -2,6 +2,7 @@
 
 import json
 import math
+import time
 from dataclasses import replace
 from typing import Any
 
@@ -80,7 +81,7 @@ def test_the_shell_persists_and_the_exit_code_is_shown(make, calc):
     assert text(env.step(calc.bash("false"))) == "[exit code 1]"
     assert text(env.step(calc.bash("true"))) == "[no output]"
     assert text(env.step(calc.bash("echo err >&2"))) == "err\n"
-    assert text(env.step(calc.bash("echo a; sleep 60", timeout=0.3))).startswith("a\n[timed out after 0.3 s")
+    assert text(env.step(calc.bash("echo a; sleep 60", timeout=1))).startswith("a\n[timed out after 1 s")
     assert "[the shell was restarted" in text(env.step(calc.bash("exit 0")))
 
 
@@ -131,11 +132,21 @@ def test_tokens_truncate_at_the_next_step_once_exceeded(make, calc):
 
 
 def test_time_truncates_and_cuts_the_command_short(make, calc):
-    env = make(max_seconds=0.5)
+    env = make(max_seconds=2)
     env.reset(seed=1)
     observation, _, terminated, truncated, info = env.step(calc.bash("echo begun; sleep 60"))
-    assert observation["text"].startswith("begun\n[timed out after 0.")
+    assert observation["text"].startswith("begun\n[timed out after 1.")
     assert (terminated, truncated, info["truncated"]) == (False, True, "time")
+
+
+def test_nothing_runs_once_the_time_is_up_but_a_submission_counts(make, calc):
+    env = make(max_seconds=0.01)
+    for action, status in ((calc.bash("touch late"), "truncated"), (calc.submit, "finished")):
+        env.reset(seed=1)
+        time.sleep(0.02)
+        env.step(action)
+        assert env.outcome.status == status
+        assert b"late" not in env.box.exec("ls").stdout
 
 
 def test_a_limit_of_the_caller_is_graded_too(make, calc):
@@ -236,6 +247,10 @@ def test_tasks_are_drawn_by_seed_and_named_by_option(make, calc):
         ({"tools": ["bash", "bush"]}, "did you mean 'bash'"),
         ({"sandbox": "locale"}, "did you mean 'local'"),
         ({"max_turns": 0}, "max_turns must be a positive"),
+        ({"max_turns": 1.5}, "max_turns must be a positive whole number"),
+        ({"max_turns": "3"}, "max_turns must be a positive whole number"),
+        ({"max_turns": True}, "max_turns must be a positive whole number"),
+        ({"limits": {"memroy": "1G"}}, "did you mean 'memory'"),
         ({"max_seconds": -1.0}, "max_seconds must be a positive"),
         ({"max_tokens": math.inf}, "max_tokens must be a positive"),
         ({"max_observation_chars": 0}, "max_observation_chars must be a positive"),
@@ -355,6 +370,25 @@ def test_render_human_prints_as_it_goes(make, calc, capsys):
     printed = capsys.readouterr().out
     assert calc.task().instruction in printed
     assert "\nhello\n" in printed
+
+
+def test_tasks_with_other_tools_are_not_given_the_wrong_ones(make, calc):
+    two = calc.task("one"), calc.task("two", tools=("bash", "submit"))
+    env = make(*two)
+    env.reset(options={"task": "test/one"})
+    with pytest.raises(ConfigError, match=r"names the tools bash, submit.*give tools="):
+        env.reset(options={"task": "test/two"})
+    env = make(*two, tools=["bash", "submit"])
+    for task in ("test/one", "test/two"):
+        env.reset(options={"task": task})
+
+
+def test_limits_replace_those_of_the_task(make, calc):
+    env = make(limits={"memory": "64M"})
+    env.reset(seed=1)
+    assert env.task.limits.memory == env.box.spec.limits.memory == 64 << 20
+    text = env.step(calc.bash("python3 -c 'x = bytearray(200 << 20)'"))[0]["text"]
+    assert "out of memory" in text or "MemoryError" in text
 
 
 def test_usage_counts(make, calc):

@@ -110,6 +110,11 @@ def test_unknown_and_removed_snapshots(make, calc):
     with pytest.raises(SnapshotError):
         branch.restore(saved)
     assert branch.step(calc.bash("true"))[3] is False
+    own = branch.snapshot()
+    branch.discard(own)
+    branch.discard(own)
+    with pytest.raises(SnapshotError):
+        branch.restore(own)
     branch.close()
 
 

@@ -12,6 +12,7 @@ from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import create_shared_memory
 from gymnasium.wrappers.vector import RecordEpisodeStatistics
 
+from forkgym.envs.errors import ResetError
 from forkgym.envs.spaces import UnicodeText
 from forkgym.envs.vector import ThreadVectorEnv
 from forkgym.errors import ConfigError
@@ -145,6 +146,45 @@ def test_processes_work_without_shared_memory_and_are_refused_with_it(calc):
             assert observations["text"] == (f"{word} a\n", f"{word} b\n")
     finally:
         envs.close()
+
+
+class Unlucky(gym.Env):
+    """Ends at every step; its second reset fails."""
+
+    observation_space = Dict({"text": UnicodeText(100)})
+    action_space = Discrete(2)
+    resets = 0
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.resets += 1
+        if self.resets == 2:
+            raise ResetError("no sandbox")
+        return {"text": f"reset {self.resets}"}, {}
+
+    def step(self, action):
+        return {"text": "end"}, 1.0, True, False, {}
+
+
+@pytest.mark.parametrize(
+    ("mode", "expected"),
+    [
+        ("NextStep", [("end", 1, True), ("failed", 0, False), ("reset 3", 0, False), ("end", 1, True)]),
+        ("SameStep", [("failed", 1, True), ("reset 3", 0, False), ("reset 4", 1, True)]),
+    ],
+)
+def test_a_failed_automatic_reset_is_reported_and_tried_again(mode, expected):
+    envs = ThreadVectorEnv([Unlucky], mode)
+    envs.reset(seed=1)
+    for text, reward, terminated in expected:
+        observations, rewards, terminations, truncations, infos = envs.step(np.array([0]))
+        assert text in observations["text"][0]
+        assert (rewards[0], terminations[0]) == (reward, terminated)
+        assert ("failure" in infos) == (text == "failed")
+        if text == "failed":
+            assert infos["failure"]["kind"].tolist() == ["sandbox"]
+            assert truncations[0] == (mode == "NextStep")
+    envs.close()
 
 
 def test_bad_arguments(vector, calc):
