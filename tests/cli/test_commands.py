@@ -10,8 +10,9 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
-Run = Callable[..., subprocess.CompletedProcess[str]]
+Run = Callable[..., Any]
 
 TASK = "swe/tiny/clamp/upper-bound"
 
@@ -27,11 +28,21 @@ def test_doctor_says_that_episodes_can_be_played(forkgym: Run) -> None:
         assert check["status"] == "ok" or "pip install" in check["fix"]
 
 
-def test_doctor_names_the_mend_for_a_state_folder_that_cannot_be_used(forkgym: Run) -> None:
-    done = forkgym("doctor", FORKGYM_STATE="/proc/nowhere")
-    assert done.returncode == 1
-    assert "No sandbox works here." in done.stdout
-    assert "FORKGYM_STATE" in done.stdout
+def process(state: Path | str, folder: Path, *words: str) -> subprocess.Popen[str]:
+    """The command as a process of its own, with a state folder of its own."""
+    return subprocess.Popen(
+        [sys.executable, "-P", "-m", "forkgym.cli.main", *words],
+        cwd=folder, env={**os.environ, "FORKGYM_STATE": str(state), "COLUMNS": "120"}, stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+
+
+def test_doctor_names_the_mend_for_a_state_folder_that_cannot_be_used(tmp_path: Path) -> None:
+    child = process("/proc/nowhere", tmp_path, "doctor")
+    shown, _ = child.communicate(timeout=60)
+    assert child.returncode == 1
+    assert "No sandbox works here." in shown
+    assert "FORKGYM_STATE" in shown
 
 
 def test_tasks_list_and_show_agree(forkgym: Run) -> None:
@@ -102,11 +113,7 @@ def test_eval_writes_a_report(forkgym: Run, tmp_path: Path) -> None:
 def test_interrupted_eval_keeps_what_is_finished_and_leaves_nothing(tmp_path: Path) -> None:
     state = tmp_path / "state"
     words = ["eval", "--tasks", "swe/tiny/*", "--out", "e", "--concurrency", "2", "-n", "20"]
-    child = subprocess.Popen(
-        [sys.executable, "-P", "-m", "forkgym.cli.main", *words],
-        cwd=tmp_path, env={**os.environ, "FORKGYM_STATE": str(state)}, stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
+    child = process(state, tmp_path, *words)
     records = tmp_path / "e" / "episodes.jsonl"
     deadline = time.monotonic() + 60
     while not (records.is_file() and records.read_text().count("\n") >= 3):
@@ -124,6 +131,6 @@ def test_interrupted_eval_keeps_what_is_finished_and_leaves_nothing(tmp_path: Pa
     assert list((state / "boxes").iterdir()) == []
 
 
-def test_gc_reports_per_backend(forkgym: Run, tmp_path: Path) -> None:
-    found = json.loads(forkgym("gc", "--json", FORKGYM_STATE=str(tmp_path / "state")).stdout)
-    assert set(found["local"].values()) <= {0}
+def test_gc_says_what_it_removed(tmp_path: Path) -> None:
+    shown, _ = process(tmp_path / "state", tmp_path, "gc", "--json").communicate(timeout=60)
+    assert set(json.loads(shown)["local"].values()) <= {0}

@@ -7,10 +7,15 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-Run = Callable[..., subprocess.CompletedProcess[str]]
+from forkgym.cli.output import report_error
+from forkgym.errors import ConfigError
+from forkgym.trainers.errors import InterruptedTraining
+
+Run = Callable[..., Any]
 
 WRONG = [
     (["nonsense"], "No such command 'nonsense'"),
@@ -58,6 +63,27 @@ def test_debug_shows_where_it_came_from(forkgym: Run) -> None:
         assert done.returncode == 2
         assert "Traceback (most recent call last)" in done.stderr
         assert done.stderr.splitlines()[-2].startswith("error: no task 'nope'")
+
+
+def test_a_mistake_of_ours_is_called_one(capfd: pytest.CaptureFixture[str]) -> None:
+    code = report_error(ZeroDivisionError("division by zero"), debug=False, as_json=False)
+    first, second = capfd.readouterr().err.splitlines()
+    assert code == 1
+    assert first == "error: ZeroDivisionError: division by zero"
+    assert "--debug" in second
+
+
+def test_an_interrupted_training_says_how_to_go_on(capfd: pytest.CaptureFixture[str]) -> None:
+    code = report_error(InterruptedTraining("stopped after step 3"), debug=False, as_json=False)
+    first, second = capfd.readouterr().err.splitlines()
+    assert code == 130
+    assert first == "error: stopped after step 3"
+    assert "--resume" in second
+
+
+def test_every_line_of_a_long_message_is_shown(capfd: pytest.CaptureFixture[str]) -> None:
+    report_error(ConfigError("r.yaml:3: a\nr.yaml:9: b"), debug=False, as_json=False)
+    assert capfd.readouterr().err.splitlines()[:2] == ["error: r.yaml:3: a", "       r.yaml:9: b"]
 
 
 def test_a_reader_that_goes_away_is_no_error(tmp_path: Path) -> None:

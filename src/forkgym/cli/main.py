@@ -170,7 +170,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in given
     words = [word for word in given if word != "--debug"]
-    signal.signal(signal.SIGTERM, _interrupt)  # a polite kill cleans up as Ctrl-C does
+    before = signal.signal(signal.SIGTERM, _interrupt)  # a polite kill cleans up as Ctrl-C does
     try:
         code = app(words, prog_name="forkgym", standalone_mode=False)
     except typer.TyperException as error:
@@ -186,6 +186,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from forkgym.cli.output import report_error
 
         return report_error(error, debug=debug, as_json="--json" in words)
+    finally:
+        signal.signal(signal.SIGTERM, before)
     if code == 130:
         typer.echo("Interrupted. What was finished is kept.", err=True)
     return code if isinstance(code, int) else 0
