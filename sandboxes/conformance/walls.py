@@ -87,7 +87,7 @@ def memory_limit_reported_as_oom(backend: Backend) -> None:
     """A command over the memory limit dies, the result says why, and the sandbox goes on."""
     held = "memory" in backend.capabilities().limits
     with backend.create(SandboxSpec(limits=Limits(memory=96 << 20))) as box:
-        result = box.exec("head -c 500000000 /dev/zero | tail -c 400000000 | wc -c; exit ${PIPESTATUS[1]}", timeout=60)
+        result = box.exec("head -c 300000000 /dev/zero | tail -c 250000000 | wc -c; exit ${PIPESTATUS[1]}", timeout=60)
         true(f"a hog ended with {result.exit_code}", not result.ok and not result.timed_out)
         equal("oom_killed", result.oom_killed, held)
         equal("the next command", output(box, "echo alive"), b"alive\n")
