@@ -3,7 +3,7 @@
     check("forkgym/SWE-v0", tasks="swe/tiny/*")        or   check(lambda: MyEnv(...))
 
 Each rule makes a fresh environment, and raises ``ConformanceError`` whose message starts with the rule's name.
-The rules from ``forks_are_independent`` on apply to a ``CodingEnv`` and pass for any other environment.
+The rules from ``seeds_matter`` on apply to a ``CodingEnv`` and pass for any other environment.
 """
 
 from __future__ import annotations
@@ -164,6 +164,16 @@ def seeds_are_visible(factory: Factory) -> None:
         json.dumps(info)
 
 
+def seeds_matter(factory: Factory) -> None:
+    """Different seeds draw different tasks, where there is more than one."""
+    with factory() as wrapped:
+        env = _coding(wrapped)
+        if env is None or len(env.tasks) < 2:
+            return
+        drawn = {env.reset(seed=seed)[1]["task"] for seed in range(16)}
+        _hold("seeds_matter", len(drawn) > 1, f"16 seeds all drew {drawn}: the seed is dropped")
+
+
 def forks_are_independent(factory: Factory) -> None:
     """Forks have the parent's turn and files, and no later change of one is seen by another or by the parent."""
     with factory() as wrapped:
@@ -232,6 +242,7 @@ RULES: tuple[Callable[[Factory], None], ...] = (
     end_is_final,
     close_is_idempotent,
     seeds_are_visible,
+    seeds_matter,
     forks_are_independent,
     snapshots_return,
     grading_leaves_no_trace,
