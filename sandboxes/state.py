@@ -7,6 +7,8 @@
     <state>/snapshots/<id>.json     {"layers": [...], ...}: keeps its layers until it is deleted
     <state>/trash/                  renamed here under the lock, removed outside it
 
+A backend may keep more here: the local one has ``images`` (skeletons, rebuilt when absent) and ``dev`` (a mount point).
+
 A reference is written before the thing it refers to appears. So a layer without a reference is garbage.
 """
 
