@@ -2,8 +2,8 @@
 
     <state>/lock                    flock: shared to add a reference, exclusive to remove what has none
     <state>/boxes/<id>/lease.json   owner, and the ids of the layers the box stands on
-    <state>/boxes/<id>/g<N>/{u,w}   upper and work directory of its N-th generation
-    <state>/layers/<id>/            frozen uppers, immutable
+    <state>/boxes/<id>/g<N>/        the writable layer of its N-th generation
+    <state>/layers/<id>/            frozen ones, immutable
     <state>/snapshots/<id>.json     {"layers": [...], ...}: keeps its layers until it is deleted
     <state>/trash/                  renamed here under the lock, removed outside it
 
