@@ -7,10 +7,12 @@ import os
 import threading
 import weakref
 from collections import OrderedDict
+from collections.abc import Generator
 from dataclasses import dataclass, field
 
-from forkgym.sandboxes.base import Backend, Sandbox, SandboxSpec
-from forkgym.sandboxes.errors import SandboxError
+from forkgym.sandboxes.base import Backend, Sandbox, SandboxSpec, Snapshot
+from forkgym.sandboxes.errors import SandboxError, SnapshotError
+from forkgym.sandboxes.state import Owner
 from forkgym.tasks import submission, tree
 from forkgym.tasks.base import Task
 from forkgym.tasks.errors import GradingError
@@ -18,6 +20,7 @@ from forkgym.tasks.tree import Tree
 
 SETUP_TIMEOUT = 600.0
 BASE_CEILING = 2 << 30
+_LABEL = "task-base"
 
 
 def spec_of(task: Task) -> SandboxSpec:
@@ -43,7 +46,7 @@ def prepare(box: Sandbox, task: Task) -> None:
 class _Base:
     lock: threading.Lock = field(default_factory=threading.Lock)
     snapshot: str = ""
-    tree: Tree | None = None
+    tree: Tree = field(default_factory=lambda: Tree({}, 0))
     users: int = 0
 
 
@@ -59,56 +62,61 @@ class Bases:
         self.backend = backend
         self._keep = keep
         self._lock = threading.Lock()
+        self._swept = False
         self._bases: OrderedDict[str, _Base] = OrderedDict()
         self.close = weakref.finalize(self, _release, backend, self._bases, os.getpid())
 
     def box(self, task: Task) -> Sandbox:
         """A clean sandbox in which the task can begin. Raises ``GradingError`` (set-up) and ``SandboxError``."""
-        base, fresh = self._ready(task)
-        try:
-            return fresh or self.backend.create(spec_of(task), snapshot=base.snapshot)
-        finally:
-            self._done(base)
+        with self._base(task) as base:
+            snapshot = base.snapshot
+            try:
+                return self.backend.create(spec_of(task), snapshot=snapshot)
+            except SnapshotError:  # somebody removed it; it can be made again
+                with base.lock:
+                    if base.snapshot == snapshot:
+                        self._make(base, task)
+                return self.backend.create(spec_of(task), snapshot=base.snapshot)
 
     def tree(self, task: Task) -> Tree:
         """What stands in the task's working directory at the start, without contents. Raises as ``box`` does."""
-        base, fresh = self._ready(task)
-        self._done(base)
-        if fresh is not None:
-            fresh.close()
-        if base.tree is None:
-            raise GradingError(f"{task.id}: the tree of its base was lost")
-        return base.tree
+        with self._base(task) as base:
+            return base.tree
 
-    def _ready(self, task: Task) -> tuple[_Base, Sandbox | None]:
-        """The base of this task, made if need be; the sandbox it was made in can be used as the first one."""
+    @contextlib.contextmanager
+    def _base(self, task: Task) -> Generator[_Base]:
+        """The base of this task, made if need be, and not dropped while it is used here."""
         with self._lock:
             base = self._bases.setdefault(task.digest, _Base())
             self._bases.move_to_end(task.digest)
             base.users += 1
         try:
             with base.lock:
-                return base, None if base.snapshot else self._make(base, task)
-        except BaseException:
+                if not base.snapshot:
+                    self._make(base, task)
+            yield base
+        finally:
             self._done(base)
-            raise
 
-    def _make(self, base: _Base, task: Task) -> Sandbox:
-        box = self.backend.create(spec_of(task))
-        try:
+    def _make(self, base: _Base, task: Task) -> None:
+        self._sweep_once()
+        with self.backend.create(spec_of(task)) as box:
             prepare(box, task)
             base.tree = _base_tree(box, task)
-            base.snapshot = box.snapshot(f"base of {task.id}").id
-        except BaseException:
-            box.close()
-            raise
-        return box
+            base.snapshot = box.snapshot(f"{_LABEL} {Owner.current().tag()} {task.id}").id
+
+    def _sweep_once(self) -> None:
+        """Remove the bases of processes that died without releasing them."""
+        with self._lock:
+            swept, self._swept = self._swept, True
+        if not swept:
+            _delete(self.backend, [snapshot.id for snapshot in self.backend.snapshots() if _orphaned(snapshot)])
 
     def _done(self, base: _Base) -> None:
         with self._lock:
             base.users -= 1
             idle = [key for key, other in self._bases.items() if other.users == 0]
-            dropped = [self._bases.pop(key) for key in idle[: max(0, len(self._bases) - self._keep)]]
+            dropped = [self._bases.pop(key).snapshot for key in idle[: max(0, len(self._bases) - self._keep)]]
         _delete(self.backend, dropped)
 
 
@@ -136,15 +144,19 @@ def _untracked(box: Sandbox, workdir: str) -> set[str]:
 
 
 def _release(backend: Backend, bases: OrderedDict[str, _Base], owner: int) -> None:
-    dropped = list(bases.values())
+    dropped = [base.snapshot for base in bases.values()]
     bases.clear()
     if os.getpid() == owner:  # a forked child owns none of them
         _delete(backend, dropped)
 
 
-def _delete(backend: Backend, bases: list[_Base]) -> None:
-    for base in bases:
-        if base.snapshot:
-            # Nothing depends on it any more; what cannot be removed now is collected by the next gc.
-            with contextlib.suppress(SandboxError):
-                backend.delete_snapshot(base.snapshot)
+def _delete(backend: Backend, snapshots: list[str]) -> None:
+    for snapshot in filter(None, snapshots):
+        with contextlib.suppress(SandboxError):  # removed by somebody else, or to be swept by a later process
+            backend.delete_snapshot(snapshot)
+
+
+def _orphaned(snapshot: Snapshot) -> bool:
+    parts = snapshot.label.split(" ")
+    owner = Owner.from_tag(parts[1]) if parts[0] == _LABEL and len(parts) > 1 else None
+    return owner is not None and not owner.alive()

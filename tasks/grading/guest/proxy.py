@@ -169,12 +169,16 @@ class Finder:
     """
 
     def __init__(self, worker: Worker, submitted: Sequence[str], hidden: dict[str, str]) -> None:
-        self._worker, self._submitted, self._hidden = worker, frozenset(submitted), hidden
+        self._worker, self._submitted, self._hidden = worker, frozenset(submitted), dict(hidden)
+        for name in hidden:
+            while "." in name:
+                name = name.rpartition(".")[0]
+                self._hidden.setdefault(name, "")  # a folder of tests is a package, with or without an __init__.py
 
     def find_spec(self, fullname: str, path: Any, target: Any = None) -> importlib.machinery.ModuleSpec | None:
         """Ours or nobody's; ``path`` and ``target`` play no part."""
         if fullname in self._hidden or fullname.partition(".")[0] in self._submitted:
-            return importlib.machinery.ModuleSpec(fullname, cast(Any, self))
+            return importlib.machinery.ModuleSpec(fullname, cast(Any, self), is_package=True)
         return None
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> types.ModuleType:
