@@ -50,7 +50,7 @@ def load_model(section: ModelSection, seed: int = 0) -> LanguageModel:
         if not (folder / "config.json").is_file():
             raise ConfigError(f"{unknown('model', section.name, [SMOLLM2, TINY])}; or a directory with a config.json")
         loaded = LanguageModel(_from_folder(folder), load_tokenizer(folder))
-    _refuse_rescaled_logits(loaded.model)
+    refuse_rescaled_logits(loaded.model)
     loaded.model.eval()
     choose_trained(loaded.model, section.train_layers)
     return loaded
@@ -202,7 +202,7 @@ def _tiny(seed: int) -> LanguageModel:
         return LanguageModel(LlamaForCausalLM(config), tokenizer)
 
 
-def _refuse_rescaled_logits(model: Any) -> None:
+def refuse_rescaled_logits(model: Any) -> None:
     for name in _RESCALED_LOGITS:
         if getattr(model.config, name, None) not in (None, 1, 1.0):
             raise ConfigError(

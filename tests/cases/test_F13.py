@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from forkgym.trainers import grpo
 from forkgym.trainers.checkpoint import find
@@ -68,6 +69,7 @@ def kill_at(point: str) -> Any:
 
 
 def train(setup: GrpoRecipe, **options: Any) -> grpo.Result:
+    torch.set_num_threads(1)  # the same in the killed process and in this one
     return grpo.run(setup, player=lambda language: TokenGame(language.model), **options)
 
 

@@ -7,11 +7,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from forkgym.agents.base import Completion, Episode, Segment, Status
 from forkgym.trainers.recipe import GrpoRecipe
 
 MakeEpisode = Callable[..., Episode]
+
+
+@pytest.fixture(autouse=True, scope="session")
+def one_thread() -> None:
+    """Tiny models gain nothing from more, and lose much on a busy machine."""
+    torch.set_num_threads(1)
 
 
 @pytest.fixture
