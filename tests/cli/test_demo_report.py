@@ -68,12 +68,12 @@ def test_report_shows_stages_curves_and_episodes() -> None:
         {"kind": "eval", "step": 2, "pass_rate": 0.75},
     ]
     sft = [{"kind": "train", "step": 1, "loss": 1.5}, {"kind": "train", "step": 2, "loss": 0.5}]
-    data = report_data(DemoResult(stages(), sft, grpo, {"command": "forkgym demo"}))
+    data = report_data(DemoResult("SmolLM2", stages(), sft, grpo, {"command": "forkgym demo"}))
     assert [stat.value for stat in data.stats] == ["0%", "33%", "75%"]
     solved = data.charts[0]
     assert [list(line.points) for line in solved.series] == [[(1.0, 0.5), (2.0, 0.75)], [(0.0, 0.25), (2.0, 0.75)]]
     assert [line.label for line in data.charts[3].series] == ["rollout", "train"]
-    assert "3:00 minutes" in data.lead
+    assert "All of it took 3:00 " in data.lead
     page = render(data)
     for text in ("after GRPO", "forkgym demo", "75% (3/4)"):
         assert text in page

@@ -9,7 +9,7 @@ from html.parser import HTMLParser
 import pytest
 
 from forkgym.agents.base import Episode, Segment, Step
-from forkgym.viewer.charts import Chart, Series, render_chart, ticks
+from forkgym.viewer.charts import Chart, Series, render_chart, tick_texts, ticks
 from forkgym.viewer.report import ReportData, Stat, Table, episode_view, render
 
 VOID = {"meta", "br", "hr", "link", "img", "input"}
@@ -147,6 +147,25 @@ def test_long_output_is_cut_and_says_so() -> None:
 )
 def test_ticks_are_round(low: float, high: float, expected: list[float]) -> None:
     assert ticks(low, high) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("values", "percent", "expected"),
+    [
+        ([5.385, 5.39, 5.395], False, ["5.385", "5.390", "5.395"]),
+        ([0, 5, 10], False, ["0", "5", "10"]),
+        ([0.0, 0.2, 0.4], True, ["0%", "20%", "40%"]),
+        ([0.1, 0.2], False, ["0.1", "0.2"]),
+        ([3], False, ["3.00"]),
+    ],
+)
+def test_tick_texts_can_be_told_apart(values: list[float], percent: bool, expected: list[str]) -> None:
+    assert tick_texts(values, percent) == expected
+
+
+def test_steps_are_counted_in_whole_numbers() -> None:
+    svg = render_chart(Chart("c", "step", "y", [Series("s", [(1, 0.0), (2, 1.0)])], (0, 1)))
+    assert re.findall(r'text-anchor="middle">([^<]*)<', svg) == ["1", "2", "step"]
 
 
 def test_points_are_drawn_at_their_values() -> None:

@@ -11,7 +11,7 @@ import os
 import platform
 import shutil
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -34,7 +34,8 @@ from forkgym.trainers.recipe import GrpoRecipe, SftRecipe
 from forkgym.trainers.recipe_file import load_grpo, load_sft
 from forkgym.viewer.report import render
 
-SFT_RECIPE, GRPO_RECIPE = "sft-tiny", "grpo-tiny"
+RUNS = (("sft", load_sft, "sft-tiny"), ("grpo", load_grpo, "grpo-tiny"))
+NAMES = {"smollm2-135m": "SmolLM2-135M-Instruct"}
 STATE, BASELINE, REPORT = "demo.json", "before.jsonl", "report.html"
 PHASES = (("before", "Before training"), ("sft", "SFT on demonstrations"), ("grpo", "Multi-turn GRPO"))
 
@@ -47,16 +48,24 @@ class _Plan:
     sft: SftRecipe
     grpo: GrpoRecipe
     seed: int
+    overrides: list[str]
 
 
-def demo(*, out: Path, seed: int) -> None:
-    """Run or resume the demo in ``out``, print a table, and write the report."""
-    plan = _Plan(
-        out,
-        load_sft(SFT_RECIPE, [f"out={out}/sft", f"seed={seed}"]),
-        load_grpo(GRPO_RECIPE, [f"out={out}/grpo", f"seed={seed}", f"model.start_from={out}/sft"]),
-        seed,
-    )
+def demo(overrides: Sequence[str], *, out: Path, seed: int) -> None:
+    """Run or resume the demo in ``out``, print a table, and write the report.
+
+    ``overrides`` are ``sft.key=value`` and ``grpo.key=value``, over the recipes of the demo.
+    """
+    own = {"sft": [f"out={out}/sft"], "grpo": [f"out={out}/grpo", f"model.start_from={out}/sft"]}
+    for override in overrides:
+        run, _, rest = override.partition(".")
+        if run not in own:
+            raise ConfigError(f"override {override!r}: write sft.key=value or grpo.key=value")
+        own[run].append(rest)
+    sft, grpo = (load(name, [f"seed={seed}", *own[run]]) for run, load, name in RUNS)
+    assert isinstance(sft, SftRecipe)
+    assert isinstance(grpo, GrpoRecipe)
+    plan = _Plan(out, sft, grpo, seed, list(overrides))
     elapsed = _open(plan)
     with LiveView("ForkGym demo", PHASES, err) as view:
         try:
@@ -81,7 +90,7 @@ def _run(plan: _Plan, view: LiveView, elapsed: Callable[[], float]) -> DemoResul
     stages.append(Stage("after GRPO", list(after_grpo.values()), elapsed()))
     metrics = engine("metrics")
     sft, grpo = (metrics.read_metrics(plan.folder / run) for run in ("sft", "grpo"))
-    return DemoResult(stages, sft, grpo, _facts(plan, grpo))
+    return DemoResult(NAMES.get(plan.grpo.model.name, plan.grpo.model.name), stages, sft, grpo, _facts(plan, grpo))
 
 
 def _before(plan: _Plan, view: LiveView) -> list[Episode]:
@@ -137,7 +146,7 @@ def _open(plan: _Plan) -> float:
     if folder.exists() and any(folder.iterdir()) and not state.is_file():
         raise ConfigError(f"{folder} holds something that is not a demo; choose another --out")
     before: Mapping[str, Any] = json.loads(state.read_text()) if state.is_file() else {}
-    same = (before.get("seed"), before.get("version")) == (plan.seed, __version__)
+    same = all(before.get(key) == value for key, value in _identity(plan).items())
     if before and (before["finished"] or not same):
         for path in (folder / "sft", folder / "grpo"):
             shutil.rmtree(path, ignore_errors=True)
@@ -151,8 +160,12 @@ def _open(plan: _Plan) -> float:
 
 
 def _remember(plan: _Plan, *, finished: bool, elapsed: float) -> None:
-    state = {"seed": plan.seed, "version": __version__, "finished": finished, "elapsed": elapsed}
-    (plan.folder / STATE).write_text(json.dumps(state))
+    (plan.folder / STATE).write_text(json.dumps({**_identity(plan), "finished": finished, "elapsed": elapsed}))
+
+
+def _identity(plan: _Plan) -> dict[str, Any]:
+    """What must be the same for an interrupted demo to go on."""
+    return {"seed": plan.seed, "overrides": plan.overrides, "version": __version__}
 
 
 def _facts(plan: _Plan, rows: list[Mapping[str, Any]]) -> dict[str, str]:

@@ -12,7 +12,7 @@ from forkgym.cli.output import clock, percent
 from forkgym.viewer.charts import Chart, Series
 from forkgym.viewer.report import EpisodeView, ReportData, Stat, Table, episode_view
 
-COLUMNS = ("stage", "held-out solved", "95 % range", "mean reward", "not scored", "time so far")
+COLUMNS = ("stage", "held-out solved", "95 % range", "reward", "unscored", "time")
 Rows = Sequence[Mapping[str, Any]]
 
 
@@ -42,6 +42,7 @@ class Stage:
 class DemoResult:
     """All that a demo leaves. ``sft`` and ``grpo`` are rows of the runs' metrics."""
 
+    model: str
     stages: Sequence[Stage]
     sft: Rows
     grpo: Rows
@@ -83,9 +84,9 @@ def report_data(result: DemoResult) -> ReportData:
     return ReportData(
         title="A small language model learns to fix bugs",
         lead=(
-            "SmolLM2-135M-Instruct works in real sandboxes, one bash command a turn. It is first shown a few solutions "
-            "(SFT), then learns from its own attempts (multi-turn GRPO). Hidden tests, run on a fork of each sandbox, "
-            f"are the only reward. All of it took {clock(seconds)} minutes on this machine."
+            f"{result.model} works in real sandboxes, one bash command a turn. It is first shown solutions of other "
+            "tasks (SFT), then learns from its own attempts (multi-turn GRPO). Hidden tests, run on a fork of each sandbox, "
+            f"are the only reward. All of it took {clock(seconds)} (minutes and seconds) on this machine."
         ),
         stats=[Stat(percent(s.share), s.title, f"{s.solved} of {len(s.scored)} held-out tasks") for s in stages],
         table=Table(COLUMNS, table_rows(stages), "Held-out tasks are never trained on. One greedy episode on each."),

@@ -158,11 +158,12 @@ def gc(json: Json = False) -> None:
 
 @app.command()
 def demo(
+    overrides: Annotated[list[str] | None, typer.Argument(help="sft.key=value and grpo.key=value pairs.")] = None,
     out: Annotated[Path, typer.Option(help="Folder of the demo's records and its report.")] = Path("runs/demo"),
     seed: Seed = 0,
 ) -> None:
     """Train a small language model in forking sandboxes, live, and write an HTML report."""
-    _call("demo", "demo", out=out, seed=seed)
+    _call("demo", "demo", overrides or [], out=out, seed=seed)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -100,11 +100,14 @@ def _widen(low: float, high: float, margin: float = 0.0) -> tuple[float, float]:
 
 def _axes(chart: Chart, scale: _Scale) -> str:
     parts: list[str] = []
-    for value in ticks(scale.low_y, scale.high_y):
+    rows = ticks(scale.low_y, scale.high_y)
+    for value, text in zip(rows, tick_texts(rows, chart.percent), strict=True):
         y = scale.y(value)
         parts.append(f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y}" y2="{y}"/>')
-        parts.append(f'<text class="tick" x="{LEFT - 8}" y="{y + 4}" text-anchor="end">{_tick(value, chart)}</text>')
-    for value in ticks(scale.low_x, scale.high_x):
+        parts.append(f'<text class="tick" x="{LEFT - 8}" y="{y + 4}" text-anchor="end">{text}</text>')
+    whole = all(float(x).is_integer() for line in chart.series for x, _ in line.points)
+    columns = ticks(scale.low_x, scale.high_x)
+    for value in [x for x in columns if not whole or abs(x - round(x)) < 1e-9]:
         x = scale.x(value)
         parts.append(f'<text class="tick" x="{x}" y="{HEIGHT - BOTTOM + 18}" text-anchor="middle">{value:g}</text>')
     bottom = HEIGHT - BOTTOM
@@ -116,8 +119,12 @@ def _axes(chart: Chart, scale: _Scale) -> str:
     return "".join(parts)
 
 
-def _tick(value: float, chart: Chart) -> str:
-    return f"{value * 100:.0f}%" if chart.percent else f"{value:.3g}"
+def tick_texts(values: Sequence[float], percent: bool = False) -> list[str]:
+    """Evenly spaced values with as many decimals as it takes to tell them apart."""
+    shown = [value * 100 for value in values] if percent else list(values)
+    step = shown[1] - shown[0] if len(shown) > 1 else 0.0
+    decimals = max(0, -math.floor(math.log10(step) + 1e-9)) if step > 0 else 2
+    return [f"{value:.{decimals}f}{'%' if percent else ''}" for value in shown]
 
 
 def _line(n: int, line: Series, scale: _Scale, chart: Chart) -> str:

@@ -171,7 +171,8 @@ def _episode(view: EpisodeView, opened: bool) -> str:
 
 
 def _pre(text: str, kind: str) -> str:
-    shown = _short(text, MAX_TEXT) or "(nothing)"
+    shown = _short(text.strip("\n"), MAX_TEXT)
+    shown = shown if shown.strip() else "(nothing)"
     return f'<pre class="{kind}" tabindex="0">{escape(shown)}</pre>'
 
 
