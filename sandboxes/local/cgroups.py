@@ -52,7 +52,7 @@ class Group:
             return None
         group = cls(f"{name}@{Owner.current().tag()}", homes)
         try:
-            for path in group._directories():
+            for path in group._directories:
                 path.parent.mkdir(mode=0o755, exist_ok=True)
                 path.mkdir(mode=0o755, exist_ok=True)
             group._apply(limits)
@@ -69,7 +69,7 @@ class Group:
     @property
     def join_files(self) -> list[str]:
         """Files to write a process id into, each one, so that the process joins the group."""
-        return [str(path / "cgroup.procs") for path in self._directories()]
+        return [str(path / "cgroup.procs") for path in self._directories]
 
     def oom_kills(self) -> int:
         """How many processes the kernel killed for memory since the group was made."""
@@ -88,9 +88,10 @@ class Group:
 
     def close(self) -> None:
         """Kill what is left inside and remove the group. Idempotent. Raises ``SandboxError`` if a process stays."""
-        for path in self._directories():
+        for path in self._directories:
             _remove(path)
 
+    @functools.cached_property
     def _directories(self) -> list[Path]:
         return list(dict.fromkeys(path.resolve() for path in self._paths.values()))
 

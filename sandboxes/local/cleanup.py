@@ -14,9 +14,10 @@ _log = logging.getLogger(__name__)
 
 class _Worker:
     def __init__(self) -> None:
-        self.tasks: queue.Queue[Callable[[], object]] = queue.Queue()
+        # Both may be entered again by a finalizer, in the same thread.
+        self.tasks: queue.SimpleQueue[Callable[[], object]] = queue.SimpleQueue()
+        self._lock = threading.RLock()
         self._thread: threading.Thread | None = None
-        self._lock = threading.Lock()
 
     def add(self, task: Callable[[], object]) -> None:
         self.tasks.put(task)
@@ -33,8 +34,6 @@ class _Worker:
             except Exception as error:
                 # What stays is swept at the next start, as after a crash.
                 _log.warning("clean-up of a sandbox failed: %s", error)
-            finally:
-                self.tasks.task_done()
 
 
 _worker = _Worker()
@@ -47,7 +46,9 @@ def later(task: Callable[[], object]) -> None:
 
 def wait() -> None:
     """Wait until everything handed in so far is done."""
-    _worker.tasks.join()
+    done = threading.Event()
+    later(done.set)
+    done.wait()
 
 
 def _after_fork_in_child() -> None:

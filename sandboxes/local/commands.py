@@ -94,7 +94,7 @@ def run(
 ) -> ExecResult:
     """Start a command through ``start`` and follow it until it ended, or ``kill`` it at the deadline."""
     begin = time.monotonic()
-    problem = _unspeakable(command)
+    problem = unspeakable(command)
     if problem:
         return ExecResult(126, b"", problem, 0.0, total_bytes=len(problem))
     captures, pipes = (Capture(max_output), Capture(max_output)), (Pipe(peer.owner), Pipe(peer.owner))
@@ -119,7 +119,8 @@ def run(
                 if code is None:
                     raise SandboxTimeoutError(f"{argv[0]} could not be killed; close the sandbox")
         except Refused as error:
-            return _not_started(error)
+            code, text = not_started(error)
+            return ExecResult(code, b"", text, 0.0, total_bytes=len(text))
         except BaseException:
             with contextlib.suppress(Exception):
                 kill()
@@ -154,13 +155,18 @@ def wait_ms(deadline: float) -> float:
     return max(0.0, min(deadline - time.monotonic(), _MAX_WAIT)) * 1000
 
 
-def _unspeakable(command: str | Sequence[str]) -> bytes:
+def unspeakable(command: str | Sequence[str]) -> bytes:
     """Why the kernel has no way to pass this command, as a message; empty if it has."""
     words = [command] if isinstance(command, str) else command
     if not words:
         return b"sandbox: empty command\n"
     if any("\0" in word for word in words):
         return b"sandbox: a command cannot hold a NUL byte\n"
+    try:
+        for word in words:
+            os.fsencode(word)
+    except UnicodeEncodeError:
+        return b"sandbox: a command cannot hold half a surrogate pair\n"
     return b""
 
 
@@ -207,6 +213,7 @@ def _settle(streams: dict[int, Capture]) -> list[int]:
     return list(streams)
 
 
-def _not_started(error: Refused) -> ExecResult:
+def not_started(error: Refused) -> tuple[int, bytes]:
+    """The exit code and message of a shell for a program that did not start."""
     text = f"sandbox: {error.strerror}\n".encode(errors="surrogateescape")
-    return ExecResult(127 if error.errno == errno.ENOENT else 126, b"", text, 0.0, total_bytes=len(text))
+    return 127 if error.errno == errno.ENOENT else 126, text

@@ -11,6 +11,8 @@ import os
 import stat
 import threading
 import uuid
+from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +33,29 @@ def new_id() -> str:
     return uuid.uuid4().hex[:16]
 
 
+class _Uses:
+    """Which layers the sandboxes of this process refer to, so that the state directory is searched only when the last
+    of them lets go of a layer."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._by_box: dict[str, set[str]] = {}
+        self._counts: Counter[str] = Counter()
+
+    def refer(self, box: str, layers: Iterable[str]) -> set[str]:
+        """From now on ``box`` refers to these layers; returns those that nobody here refers to any more."""
+        with self._lock:
+            old, new = self._by_box.pop(box, set[str]()), set(layers)
+            if new:
+                self._by_box[box] = new
+            self._counts.update(new - old)
+            self._counts.subtract(old - new)
+            freed = {layer for layer in old - new if not self._counts[layer]}
+            for layer in freed:
+                del self._counts[layer]
+            return freed
+
+
 class Disk:
     """What one sandbox has on disk."""
 
@@ -45,6 +70,8 @@ class Disk:
         self._merging = False
         self._lock = threading.RLock()
         self._generation = 0
+        self._box = box
+        _uses.refer(box, layers)
         self._lease = state.Lease.take(root / "boxes", box, layers)
         self._upper = self._make_upper(self._layer(layers[0]) if layers else None)
 
@@ -107,21 +134,16 @@ class Disk:
             self.settle()
             raise
         old.rename(self._layer(frozen))
-        unused = set(self._mounted) - set(self._layers)
         self._layers, self._upper, self._pending = (frozen, *self._layers), upper, ()
         self._mounted = self._layers
         self._write_lease()
-        if unused:
-            cleanup.later(lambda: state.drop_layers(self._root, unused))
 
     def settle(self) -> None:
         """Refer to no more than the layers this sandbox stands on."""
         with self._lock:
-            dropped, self._pending = self._pending, ()
-            if dropped:
+            if self._pending:
+                self._pending = ()
                 self._write_lease()
-        if dropped:
-            cleanup.later(lambda: state.drop_layers(self._root, dropped))
 
     def merge_if_long(self, zygote: launcher.Zygote) -> None:
         """Have a long chain of frozen layers replaced by one layer, in the background.
@@ -147,7 +169,6 @@ class Disk:
             with self._lock:
                 self._merged = None
                 self._write_lease()
-            state.drop_layers(self._root, [merged])
             return
         with self._lock:
             self._layers = (*self._layers[: -len(chain)], merged)
@@ -157,11 +178,17 @@ class Disk:
     def release(self) -> None:
         """Remove everything that only this sandbox used. Idempotent."""
         self._lease.release()
-        state.drop_layers(self._root, {*self._layers, *self._mounted, *self._pending})
+        freed = _uses.refer(self._box, ())
+        if freed:
+            state.drop_layers(self._root, freed)
 
     def _write_lease(self) -> None:
         merged = [self._merged] if self._merged else []
-        self._lease.update(dict.fromkeys([*self._layers, *self._mounted, *self._pending, *merged]))
+        names = dict.fromkeys([*self._layers, *self._mounted, *self._pending, *merged])
+        freed = _uses.refer(self._box, names)
+        self._lease.update(names)
+        if freed:
+            cleanup.later(lambda: state.drop_layers(self._root, freed))
 
     def _message(self, uppers: list[Path]) -> dict[str, Any]:
         chain = [*map(str, uppers), *(str(self._layer(layer)) for layer in self._layers)]
@@ -189,3 +216,14 @@ class Disk:
             if (status.st_uid, status.st_gid) != (os.geteuid(), os.getegid()):
                 os.chown(target, status.st_uid, status.st_gid)
         return path
+
+
+_uses = _Uses()
+
+
+def _after_fork_in_child() -> None:
+    global _uses
+    _uses = _Uses()
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)

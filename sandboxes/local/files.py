@@ -105,6 +105,10 @@ class Files:
     def _ask(self, op: str, path: str, **details: object) -> list[int]:
         if "\0" in path:
             raise SandboxFileError(errno.EINVAL, "a path cannot hold a NUL byte", path)
+        try:
+            os.fsencode(path)
+        except UnicodeEncodeError as error:
+            raise SandboxFileError(errno.EILSEQ, "a path cannot hold half a surrogate pair", path) from error
         full = posixpath.join(self._workdir, path)
         try:
             return self._peer.ask({"op": op, "path": full, **details})[1]

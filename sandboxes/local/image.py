@@ -16,7 +16,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from forkgym.sandboxes import state
 from forkgym.sandboxes.errors import ImageError
 
 USERS = {"root": (0, 0, "/root"), "agent": (1000, 1000, "/home/agent")}
@@ -65,11 +64,11 @@ class Image:
     binds: tuple[tuple[str, str], ...] = ()
 
 
-def load(name: str) -> Image:
-    """The image of this name, prepared on first use. Raises ``ImageError``."""
+def load(name: str, state: Path) -> Image:
+    """The image of this name, prepared below ``state`` on first use. Raises ``ImageError``."""
     if name != "host":
         raise ImageError(f"the local backend has no image {name!r}; known: host")
-    root = state.state_dir() / "images"
+    root = state / "images"
     path = root / f"host-{_fingerprint()}"
     if not path.is_dir():
         root.mkdir(mode=0o700, exist_ok=True)

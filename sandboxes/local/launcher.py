@@ -87,7 +87,8 @@ class Zygote:
         self.privileged = privileged
         self.socket, theirs = wire.pair()
         mode = "root" if privileged else "rootless"
-        devices = state_dir() / "dev"
+        self.root = state_dir()  # asked once: finding a fit directory takes a while
+        devices = self.root / "dev"
         devices.mkdir(mode=0o700, exist_ok=True)
         interpreter = sys.executable or "python3"
         try:

@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from forkgym.sandboxes import state
+from forkgym.errors import ConfigError
 from forkgym.sandboxes.base import (
     DEFAULT_MAX_OUTPUT,
     DEFAULT_TIMEOUT,
@@ -59,7 +59,7 @@ class LocalSandbox:
         self.spec = spec
         self.lineage = origin.lineage
         self._zygote = launcher.zygote()
-        self._root = state.state_dir()
+        self._root = self._zygote.root
         self._counter = itertools.count()
         self._shells: dict[str, LocalShell] = {}
         self._saved_shells = dict(origin.shells)
@@ -74,7 +74,7 @@ class LocalSandbox:
         self.owner: tuple[int, int] | None = None
         self._files = Files(self, spec.workdir)
         user_ids(spec.user)
-        self._disk = Disk(self._root, self.id, image.load(spec.image), spec, origin.layers)
+        self._disk = Disk(self._root, self.id, image.load(spec.image, self._root), spec, origin.layers)
         self._socket, theirs = wire.pair()
         try:
             self._group = Group.create(self.id, spec.limits)
@@ -179,6 +179,8 @@ class LocalSandbox:
 
     def fork(self, n: int = 1, *, background: Background = "copy") -> list[LocalSandbox]:
         """See ``Sandbox.fork``."""
+        if n < 1:
+            raise ConfigError(f"fork({n}): ask for at least one child")
         with self._frozen(background) as frozen:
             return start_all(self.spec, frozen, n)
 
@@ -326,6 +328,8 @@ def start_all(spec: SandboxSpec, origin: Frozen, count: int) -> list[LocalSandbo
 
 def _shielded(action: Callable[[], _T]) -> _T:
     """Do something that must not stop half-way: Ctrl-C is raised after it."""
+    if threading.current_thread() is not threading.main_thread():
+        return action()
     with ThreadPoolExecutor(1) as pool:
         future = pool.submit(action)
         try:
@@ -347,7 +351,8 @@ def _explained(error: BaseException, privileged: bool) -> BaseException:
     if isinstance(error, SandboxError) or not isinstance(error, OSError):
         return error
     if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN):
-        return SandboxLimitError(f"the machine cannot hold another sandbox: {error}")
+        hint = " (see ulimit -n)" if error.errno == errno.EMFILE else ""
+        return SandboxLimitError(f"the machine cannot hold another sandbox: {error}{hint}")
     if error.errno in (errno.EPERM, errno.EACCES, errno.ENOSYS, errno.EINVAL, errno.ENODEV):
         reason = error.strerror or str(error)
         return SandboxUnavailableError(f"the local sandbox cannot start: {reason}. {launcher.advice(privileged)}")

@@ -20,8 +20,17 @@ from dataclasses import dataclass
 from forkgym.sandboxes.base import DEFAULT_MAX_OUTPUT, DEFAULT_TIMEOUT, ExecResult
 from forkgym.sandboxes.errors import SandboxDeadError
 from forkgym.sandboxes.local import processes, wire
-from forkgym.sandboxes.local.commands import Peer, Pipe, check_timeout, give, hand_over, wait_ms
-from forkgym.sandboxes.local.launcher import Reply
+from forkgym.sandboxes.local.commands import (
+    Peer,
+    Pipe,
+    check_timeout,
+    give,
+    hand_over,
+    not_started,
+    unspeakable,
+    wait_ms,
+)
+from forkgym.sandboxes.local.launcher import Refused, Reply
 from forkgym.sandboxes.local.output import Capture
 
 _LONG_FD, _REPORT_FD, _SCRIPT_FD = 61, 62, 63
@@ -142,9 +151,9 @@ class LocalShell:
     ) -> ExecResult:
         """Run ``command`` in the shell. Raises ``SandboxDeadError`` if the sandbox is gone."""
         check_timeout(timeout)
-        if "\0" in command:
-            text = b"sandbox: a command cannot hold a NUL byte\n"
-            return ExecResult(126, text, b"", 0.0, total_bytes=len(text))
+        problem = unspeakable(command)
+        if problem:
+            return ExecResult(126, problem, b"", 0.0, total_bytes=len(problem))
         with self._lock:
             return self._judge(self._run(command, timeout, max_output))
 
@@ -212,7 +221,7 @@ class LocalShell:
             if received.endswith(end) and (report := _parse(bytes(received), end)):
                 return report
             if ended:
-                return session.reply.next()[0]["code"]
+                return _ended(session.reply, capture)
             if time.monotonic() >= deadline:
                 return None
 
@@ -264,6 +273,15 @@ def _prologue(state: ShellState) -> bytes:
         lines += ["__forkgym_cwd=$PWD", f"eval {shlex.quote(state.script)} >/dev/null 2>&1", ""]
         lines += ["PWD=$__forkgym_cwd", "unset -v __forkgym_cwd"]
     return os.fsencode("\n".join(lines) + "\n")
+
+
+def _ended(reply: Reply, capture: Capture) -> int:
+    try:
+        return reply.next()[0]["code"]
+    except Refused as error:  # no bash in the image, or no process left for it
+        code, text = not_started(error)
+        capture.add(text)
+        return code
 
 
 def _read_report(fd: int, received: bytearray) -> bool:

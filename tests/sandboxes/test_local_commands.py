@@ -1,6 +1,8 @@
 """One-shot commands of the local backend: deadlines, survivors, output and what a command can do to its sandbox."""
 
+import os
 import resource
+import signal
 import threading
 import time
 
@@ -8,7 +10,9 @@ import pytest
 
 from forkgym.errors import ConfigError
 from forkgym.sandboxes import create
+from forkgym.sandboxes.base import SandboxSpec
 from forkgym.sandboxes.errors import SandboxDeadError, SandboxError
+from forkgym.sandboxes.local.backend import LocalBackend
 
 
 @pytest.fixture(scope="module")
@@ -107,6 +111,7 @@ def test_what_cannot_start_is_a_result_like_that_of_a_shell(box):
     assert box.exec(["/etc/passwd"]).exit_code == 126
     assert box.exec(["echo", "a\0b"]).exit_code == 126
     assert box.exec([]).exit_code == 126
+    assert box.exec("echo \ud800").exit_code == 126
     assert box.exec(["true"], cwd="/no/such/place").exit_code == 127
     assert box.exec(["echo", "x" * 200_000]).exit_code == 126  # the kernel's limit for one argument
 
@@ -143,13 +148,33 @@ def test_a_sandbox_for_root_runs_its_commands_as_root():
 
 
 def test_after_the_first_process_died_every_call_says_so():
-    box = create("local")
+    box = LocalBackend().create(SandboxSpec())
     shell = box.shell()
     shell.run("true")
-    box._kill_box()
+    os.kill(box._pid, signal.SIGKILL)
+    while box.alive:
+        time.sleep(0.01)
     for call in (lambda: box.exec("true"), lambda: shell.run("true"), lambda: box.read_file("/etc/passwd"), box.fork):
         with pytest.raises(SandboxDeadError):
             call()
     assert not box.alive
     box.close()
     box.close()
+
+
+def test_a_full_process_table_is_told_and_passes():
+    with create("local", limits={"pids": 20}) as box:
+        shell = box.shell()
+        bomb = "for i in $(seq 40); do sleep 9 & done; sleep 9"
+        result = box.exec(bomb, timeout=1)
+        assert b"Resource temporarily unavailable" in result.stderr
+        assert shell.run("echo on").stdout == b"on\n"
+        assert box.exec("ps -e --no-headers | wc -l").stdout.strip() in (b"4", b"5")
+
+
+def test_a_process_over_the_memory_limit_is_told_as_such():
+    with create("local", limits={"memory": "128M"}) as box:
+        result = box.exec("python3 -c 'x = bytearray(10**9)'")
+        assert result.oom_killed or b"MemoryError" in result.stderr
+        assert box.shell().run("python3 -c 'x = bytearray(10**9)'").exit_code != 0
+        assert box.exec("echo on").stdout == b"on\n"

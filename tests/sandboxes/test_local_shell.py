@@ -87,6 +87,7 @@ def test_standard_input_is_at_its_end(shell):
 
 def test_a_nul_byte_is_refused_and_a_megabyte_is_not(shell):
     assert shell.run("echo a\0b").exit_code == 126
+    assert shell.run("echo \ud800").exit_code == 126
     assert shell.run(f"v='{'y' * 1_000_000}'; echo ${{#v}}").stdout == b"1000000\n"
     assert shell.run(": \\\n\\\necho on").exit_code == 0
 
