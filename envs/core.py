@@ -86,8 +86,9 @@ class CodingEnv(gym.Env[Observation, ToolCall]):
         checks.refuse_unknown(CodingEnv, extra)
         checks.check_choice("reward_mode", reward_mode, ["final", "delta", "potential"])
         checks.check_choice("render_mode", render_mode, [None, *self.metadata["render_modes"]])
-        for name in ("max_turns", "max_tokens", "max_observation_chars"):
-            checks.check_positive(name, locals()[name])
+        checks.check_positive("max_turns", max_turns)
+        checks.check_positive("max_tokens", max_tokens)
+        checks.check_positive("max_observation_chars", max_observation_chars)
         checks.check_positive("max_seconds", max_seconds, whole=False)
         self.render_mode = render_mode
         self._world = World(tasks, split, sandbox, limits)
