@@ -1,7 +1,6 @@
 """One-line mistakes in a Python module, kept only if a check tells them from the original.
 
-    for mutation in verified(source, fails=lambda broken: run_tests(broken) != "passed"):
-        print(mutation.describe())
+    python -m forkgym.tasks.builders.mutation swe/tiny/clamp     # mistakes in its solution that its hidden tests catch
 
 A mutation is an ``edit`` of a task's variant: ``find`` occurs exactly once in the source.
 """
@@ -10,12 +9,22 @@ from __future__ import annotations
 
 import builtins
 import io
+import json
 import keyword
 import random
 import re
+import sys
 import tokenize
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+
+from forkgym.sandboxes import backend
+from forkgym.tasks.base import Task
+from forkgym.tasks.errors import GradingError
+from forkgym.tasks.grading import judge
+from forkgym.tasks.loader import load
+from forkgym.tasks.submission import of_files
+from forkgym.tasks.workspace import Bases
 
 _OPERATORS: dict[str, tuple[str, ...]] = {
     "<": ("<=", ">"),
@@ -65,10 +74,6 @@ class Mutation:
             raise ValueError(f"{self.find!r} occurs {source.count(self.find)} times; must be once")
         return source.replace(self.find, self.replace)
 
-    def describe(self) -> str:
-        """One line for a person."""
-        return f"line {self.line}, {self.kind}: {self.find!r} -> {self.replace!r}"
-
 
 def propose(source: str) -> list[Mutation]:
     """All mutations of this module that still are Python, in order of their place, each giving another text.
@@ -101,10 +106,38 @@ def verified(source: str, fails: Callable[[str], bool], seed: int | None = None)
     return (mutation for mutation in proposals if fails(mutation.apply(source)))
 
 
+def caught(task: Task, path: str, bases: Bases) -> Callable[[str], bool]:
+    """A check for ``verified``: does a hidden test of this task fail with this text in the solution's ``path``?
+
+    The check raises ``GradingError`` if grading itself failed.
+    """
+
+    def fails(text: str) -> bool:
+        verdict = judge(task, of_files({**task.oracle, path: text.encode()}), bases.box)
+        if verdict.score is None:
+            raise GradingError(f"{task.id}: {verdict.error}")
+        return not verdict.resolved
+
+    return fails
+
+
+def main(spec: str) -> None:
+    """Print the verified mutations of each Python file in the solution of the first task that ``spec`` names."""
+    task = load(spec)[0]
+    bases = Bases(backend("local"))
+    for path, data in task.oracle.items():
+        if data is not None and path.endswith(".py"):
+            for mutation in verified(data.decode(), caught(task, path, bases)):
+                edit = {"file": path, "find": mutation.find, "replace": mutation.replace}
+                sys.stdout.write(f"{json.dumps(edit)}  # line {mutation.line}, {mutation.kind}\n")
+
+
 def _changes(source: str, lines: list[str]) -> Iterator[tuple[str, int, int, int, str]]:
     """(kind, line, first column, column after the last, new text), by token and by pattern."""
     tokens = list(tokenize.generate_tokens(io.StringIO(source).readline))
-    names = sorted({token.string for token in tokens if token.type == tokenize.NAME and _is_variable(token.string)})
+    defined = set(re.findall(r"\bdef (\w+)", source))
+    words = {token.string for token in tokens if token.type == tokenize.NAME} - defined
+    names = sorted(word for word in words if _is_variable(word))
     for token in tokens:
         (line, start), (_, end) = token.start, token.end
         if token.type == tokenize.OP:
@@ -163,3 +196,7 @@ def _parses(source: str) -> bool:
     except SyntaxError:
         return False
     return True
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -111,6 +111,15 @@ def test_what_is_no_work_is_left_out_with_its_reason(bases: Bases, make: Make) -
     }
 
 
+@pytest.mark.parametrize(
+    "script", ["rm text.txt; mkfifo text.txt", "mkdir d; mkfifo d/text.txt; mv d/text.txt text.txt"]
+)
+def test_a_pipe_in_place_of_a_file_neither_blocks_nor_counts(bases: Bases, make: Make, script: str) -> None:
+    submission = changed(bases, make(files=FILES), script)
+    assert submission.changes == {}
+    assert submission.left_out == {"text.txt": "neither a file nor a link"}
+
+
 def test_a_program_of_the_task_itself_may_be_changed(bases: Bases, make: Make) -> None:
     task = make(files={**FILES, "tool.so": b"\x7fELF old"})
     assert changed(bases, task, "printf '\\x7fELF new' > tool.so").changes["tool.so"].data == b"\x7fELF new"
