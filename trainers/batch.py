@@ -18,6 +18,7 @@ from forkgym.agents.base import Episode, Segment
 from forkgym.trainers.base import Batch
 from forkgym.trainers.errors import NonFiniteError, TrainerError
 from forkgym.trainers.kinds import TruncatedRule
+from forkgym.trainers.prefix import shared_length
 
 
 @dataclass
@@ -147,20 +148,22 @@ def select_rows(batch: Batch, rows: Sequence[int] | Tensor) -> Batch:
     )
 
 
-def micro_batches(lengths: Tensor, max_tokens: int) -> list[list[int]]:
-    """Row numbers in groups whose padded size (rows x longest) is at most ``max_tokens``; a longer row stands alone.
+def micro_batches(ids: Tensor, lengths: Tensor, max_tokens: int) -> list[list[int]]:
+    """Row numbers in groups of at most ``max_tokens`` distinct tokens (``prefix.py``); a longer row stands alone.
 
-    Rows of similar length go together. Which rows share a micro-batch changes speed and memory, never the loss.
+    Rows that begin alike go together. Which rows share a micro-batch changes speed and memory, never the loss.
     """
-    order = cast("list[int]", torch.argsort(lengths, descending=True, stable=True).tolist())
+    rows = cast("list[list[int]]", [ids[row, : int(lengths[row])].tolist() for row in range(len(lengths))])
     result: list[list[int]] = []
-    width = 0
-    for row in order:
-        if result and (len(result[-1]) + 1) * width <= max_tokens:
+    size = max_tokens
+    for row in sorted(range(len(rows)), key=rows.__getitem__):
+        new = len(rows[row]) - (shared_length(rows[result[-1][-1]], rows[row]) if result else 0)
+        if result and size + new <= max_tokens:
             result[-1].append(row)
+            size += new
         else:
             result.append([row])
-            width = int(lengths[row])
+            size = len(rows[row])
     return result
 
 

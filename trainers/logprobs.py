@@ -1,5 +1,6 @@
-"""Log-probabilities of sampled tokens without ever holding logits for a whole batch.
+"""Log-probabilities of sampled tokens: shared prefixes computed once, and never logits for a whole batch.
 
+The trunk runs over the rows' token tree (``prefix.py``), so a prompt that a group shares costs what one row costs.
 The head runs on the hidden states of trainable positions only, a chunk at a time, and is computed again in the
 backward pass, in float32 whatever the trunk computes in. Peak memory is chunk x vocabulary instead of batch x time x
 vocabulary.
@@ -14,6 +15,8 @@ import torch.nn.functional as F
 import torch.utils.checkpoint
 from torch import Tensor
 
+from forkgym.trainers.prefix import pack
+
 CHUNK = 256
 """Positions per head call: fastest on CPU at a vocabulary of 49,152 (caches), 50 MB of float32 logits."""
 
@@ -25,15 +28,19 @@ def token_logprobs(
 
     ``ids`` int64 [B, T] right-padded, ``mask`` bool [B, T]; returns two float32 tensors [N] in row-major order of
     ``mask``. Both refer to the distribution at ``temperature``. Gradients flow through the first only. ``model`` is a
-    causal language model of transformers: no attention mask is needed, since no token reads the padding to its right.
+    causal language model of transformers. Padding, and what follows a row's last trainable token, is never computed.
     """
     if bool(mask[:, :1].any()):
         raise ValueError("the first token of a row has no context and cannot be trained")
     if not bool(mask.any()):
         return torch.zeros(0), torch.zeros(0)
-    hidden = model.base_model(input_ids=ids, use_cache=False).last_hidden_state
     rows, columns = mask.nonzero(as_tuple=True)
-    picked, targets = hidden[rows, columns - 1], ids[rows, columns]
+    read = torch.zeros(len(ids), dtype=torch.int64).scatter_reduce(0, rows, columns, "amax")
+    tree = pack(ids, read)
+    hidden = model.base_model(
+        input_ids=tree.ids, position_ids=tree.positions, attention_mask=tree.attends, use_cache=False
+    ).last_hidden_state[0]
+    picked, targets = hidden[tree.node[rows, columns - 1]], ids[rows, columns]
     head = model.get_output_embeddings()
     recompute = cast("Any", torch.utils.checkpoint.checkpoint)
     parts: list[tuple[Tensor, Tensor]] = []

@@ -63,3 +63,8 @@ def _longest_shared(ids: Tensor, lengths: Tensor, row: int) -> tuple[int, int]:
     same = (ids[:row, :length] == ids[row, :length]).to(torch.int64).cumprod(1).sum(1)
     shared, source = torch.minimum(same, lengths[:row]).max(0)
     return int(shared), int(source)
+
+
+def shared_length(a: list[int], b: list[int]) -> int:
+    """How many leading tokens two rows share."""
+    return next((n for n, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))

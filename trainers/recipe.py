@@ -210,8 +210,9 @@ class OptimizerSection(Section):
 class BatchSection(Section):
     """How one step's data is cut."""
 
-    micro_batch_tokens: Count = 4096
-    """Padded tokens of one forward and backward pass: bounds memory, never changes the loss."""
+    micro_batch_tokens: Count = 1024
+    """Distinct tokens of one forward and backward pass (a shared prefix counts once): bounds memory, never changes the
+    loss."""
     epochs: Count = 1
     minibatches: Count = 1
     """Optimizer updates per step: ``epochs`` passes over ``minibatches`` shares of the episodes."""

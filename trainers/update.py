@@ -74,7 +74,7 @@ class Scorer:
 
     def parts(self, batch: Batch, rows: Tensor) -> list[list[int]]:
         """Row numbers of the micro-batches of some rows."""
-        cut = micro_batches(batch.lengths[rows], self.micro_batch_tokens)
+        cut = micro_batches(batch.ids[rows], batch.lengths[rows], self.micro_batch_tokens)
         return [rows[part].tolist() for part in cut]
 
     @torch.no_grad()

@@ -140,12 +140,23 @@ def test_selected_rows_are_cropped(make_episode: MakeEpisode) -> None:
     assert part.episodes == ["a", "b"]
 
 
-@given(st.lists(st.integers(1, 50), max_size=20), st.integers(1, 120))
-def test_micro_batches_hold_each_row_once_within_the_budget(lengths: list[int], budget: int) -> None:
-    parts = micro_batches(torch.tensor(lengths, dtype=torch.int64), budget)
-    assert sorted(row for part in parts for row in part) == list(range(len(lengths)))
+@given(st.lists(st.lists(st.integers(0, 2), min_size=1, max_size=8), max_size=20), st.integers(1, 40))
+def test_micro_batches_hold_each_row_once_within_the_budget_of_distinct_prefixes(
+    rows: list[list[int]], budget: int
+) -> None:
+    ids = torch.tensor([row + [0] * (8 - len(row)) for row in rows], dtype=torch.int64).reshape(len(rows), 8)
+    lengths = torch.tensor([len(row) for row in rows], dtype=torch.int64)
+    parts = micro_batches(ids, lengths, budget)
+    assert sorted(row for part in parts for row in part) == list(range(len(rows)))
     for part in parts:
-        assert len(part) == 1 or len(part) * max(lengths[row] for row in part) <= budget
+        prefixes = {tuple(rows[row][: n + 1]) for row in part for n in range(len(rows[row]))}
+        assert len(part) == 1 or len(prefixes) <= budget
+
+
+def test_rows_that_begin_alike_go_together() -> None:
+    ids = torch.tensor([[1, 1, 1, 2], [5, 5, 5, 2], [1, 1, 1, 3], [5, 5, 5, 3]])
+    parts = micro_batches(ids, torch.tensor([4, 4, 4, 4]), 5)
+    assert sorted(sorted(part) for part in parts) == [[0, 2], [1, 3]]
 
 
 def test_members_are_never_split(make_episode: MakeEpisode) -> None:
