@@ -11,6 +11,7 @@ from forkgym.tasks.tree import HostileTreeError, TooLargeError
 
 SCANNED = ("/tmp", "/var/tmp", "/home", "/root", "/opt", "/srv", "/mnt")
 CEILING = 1 << 30
+_READABLE = 'for d; do if [ -d "$d" ] && [ -r "$d" ] && [ -x "$d" ]; then echo "$d"; fi; done'
 # Shorter lines of a hidden test, such as `import unittest`, say nothing.
 TELLING_LINE = 20
 
@@ -23,9 +24,8 @@ def find(box: Sandbox, task: Task) -> list[str]:
     """
     found: list[str] = []
     needles = _needles(task)
-    for directory in (task.workdir, *SCANNED):
-        if not box.exec(("/usr/bin/test", "-d", directory, "-a", "-x", directory), cwd="/").ok:
-            continue
+    there = box.exec(("/bin/sh", "-c", _READABLE, "sh", *SCANNED), cwd="/").stdout.decode().split()
+    for directory in (task.workdir, *there):
         try:
             nodes = tree.read(box, directory, CEILING).nodes
         except (TooLargeError, HostileTreeError) as error:
