@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,9 +13,27 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from forkgym.tasks.loader import library_root
+
 Run = Callable[..., Any]
 
 TASK = "swe/tiny/clamp/upper-bound"
+ONE_VARIANT = """\
+schema: 1
+id: mine/clamp
+family: swe
+license: Apache-2.0
+source: a copy for tests
+grading:
+  runner: unittest
+  timeout: 60
+  tests: [test_clamp.TestClamp.test_inside, test_clamp.TestClamp.test_above]
+variants:
+  - id: upper-bound
+    split: train
+    instruction: clamp(15, 0, 10) returns 15, it should return 10. Fix clamp.py.
+    edits: [{file: clamp.py, find: "return high", replace: "return value"}]
+"""
 
 
 def test_doctor_says_that_episodes_can_be_played(forkgym: Run) -> None:
@@ -61,6 +80,39 @@ def test_tasks_list_counts_the_splits(forkgym: Run) -> None:
     train, test = (sum(row["split"] == split for row in rows) for split in ("train", "test"))
     last = forkgym("tasks", "list", "swe/tiny").stdout.splitlines()[-1]
     assert last == f"{train + test} tasks ({test} test, {train} train)"
+
+
+def copied(folder: Path, *, break_solution: bool) -> Path:
+    """A task folder of our own, copied from the library."""
+    task = folder / "mine" / "clamp"
+    shutil.copytree(library_root() / "swe" / "tiny" / "clamp", task)
+    (task / "proof.json").unlink(missing_ok=True)
+    if break_solution:
+        solution = task / "hidden" / "solution" / "clamp.py"
+        solution.write_text(solution.read_text().replace("return high", "return high + 1"))
+    return task
+
+
+def test_tasks_verify_stores_the_proof_of_a_sound_task(forkgym: Run, tmp_path: Path) -> None:
+    copied(tmp_path, break_solution=False)
+    (tmp_path / "mine" / "clamp" / "task.yaml").write_text(ONE_VARIANT)
+    done = forkgym("tasks", "verify", "mine", "--repeats", "1", "--write", "--json")
+    found = json.loads(done.stdout)
+    assert (done.returncode, found["sound"], found["of"]) == (0, 1, 1)
+    assert (found["proofs"][0]["oracle"], found["proofs"][0]["nothing"]) == (1.0, 0.0)
+    shown = json.loads(forkgym("tasks", "list", "mine", "--json").stdout)
+    assert [row["id"] for row in shown] == ["mine/clamp/upper-bound"]
+    assert json.loads((tmp_path / "mine" / "clamp" / "proof.json").read_text())
+
+
+def test_tasks_verify_names_what_is_wrong_and_stores_nothing(forkgym: Run, tmp_path: Path) -> None:
+    task = copied(tmp_path, break_solution=True)
+    (task / "task.yaml").write_text(ONE_VARIANT)
+    done = forkgym("tasks", "verify", "mine", "--repeats", "1", "--write")
+    assert done.returncode == 1
+    assert "the solution fails test_clamp.TestClamp.test_above" in done.stdout
+    assert "0 of 1 tasks are sound" in done.stdout
+    assert not (task / "proof.json").exists()
 
 
 def test_run_shows_the_oracle_solve_a_task(forkgym: Run) -> None:

@@ -85,8 +85,8 @@ def report_data(result: DemoResult) -> ReportData:
         title="A small language model learns to fix bugs",
         lead=(
             f"{result.model} works in real sandboxes, one bash command a turn. It is first shown solutions of other "
-            "tasks (SFT), then learns from its own attempts (multi-turn GRPO). Hidden tests, run on a fork of each sandbox, "
-            f"are the only reward. All of it took {clock(seconds)} (minutes and seconds) on this machine."
+            "tasks (SFT), then learns from its own attempts (multi-turn GRPO). Hidden tests, run on a fork of each "
+            f"sandbox, are the only reward. All of it took {clock(seconds)} (minutes and seconds) on this machine."
         ),
         stats=[Stat(percent(s.share), s.title, f"{s.solved} of {len(s.scored)} held-out tasks") for s in stages],
         table=Table(COLUMNS, table_rows(stages), "Held-out tasks are never trained on. One greedy episode on each."),

@@ -7,12 +7,17 @@ from typing import Any
 
 from rich.markup import escape
 from rich.panel import Panel
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.syntax import Syntax
 from rich.table import Table
+from rich.text import Text
 
-from forkgym.cli.output import out, print_json
+from forkgym.cli.output import err, out, print_json
+from forkgym.sandboxes import backend
 from forkgym.tasks.base import Task
 from forkgym.tasks.loader import load
+from forkgym.tasks.verify import Proof, state_of, verify, write_proofs
+from forkgym.tasks.workspace import Bases
 
 
 def list_tasks(pattern: str, *, split: str | None, as_json: bool) -> None:
@@ -55,6 +60,38 @@ def show_task(task_id: str, *, solution: bool, as_json: bool) -> None:
             _print_file(f"solution: {path}", data or b"(removed)")
 
 
+def verify_tasks(pattern: str, *, split: str | None, repeats: int, write: bool, sandbox: str, as_json: bool) -> int:
+    """Prove tasks in sandboxes. Exit code 1 if any is not sound; with ``write`` the sound proofs are stored."""
+    tasks = load(pattern, split=split)
+    bad = 0
+    with Progress(TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), console=err) as progress:
+        bar = progress.add_task("proving", total=len(tasks))
+
+        def tell(proof: Proof) -> None:
+            nonlocal bad
+            bad += not proof.good
+            progress.update(bar, advance=1, description=f"proving, {bad} not sound")
+
+        bases = Bases(backend(sandbox), keep=1)
+        try:
+            proofs = verify(tasks, bases, repeats, tell)
+        finally:
+            bases.close()
+    sound = [proof for proof in proofs if proof.good]
+    written = write_proofs(sound, tasks) if write else []
+    if as_json:
+        rows = [{"task": p.task, **p.as_dict(), "problems": list(p.problems)} for p in proofs]
+        print_json({"sound": len(sound), "of": len(proofs), "proofs": rows, "written": [str(path) for path in written]})
+    else:
+        for proof in proofs:
+            for problem in proof.problems:
+                out.print(Text.assemble(("✗ ", "red"), (proof.task, "bold"), f": {problem}"), soft_wrap=True)
+        out.print(f"{len(sound)} of {len(proofs)} tasks are sound: the solution scores 1, doing nothing scores 0")
+        if written:
+            out.print(f"proofs stored in {len(written)} file{'' if len(written) == 1 else 's'}", style="dim")
+    return 0 if len(sound) == len(proofs) else 1
+
+
 def _facts(task: Task) -> Mapping[str, Any]:
     budget = task.budget
     return {
@@ -63,9 +100,17 @@ def _facts(task: Task) -> Mapping[str, Any]:
         "tools": ", ".join(task.tools),
         "budget": f"{budget.turns or 'any number of'} turns, {budget.seconds or 'unlimited'} s",
         "judged by": f"{task.grading.runner}: {len(task.grading.tests)} hidden tests",
-        "proof": ", ".join(f"{key} {value}" for key, value in task.proof.items()) or "none; run `forkgym tasks verify`",
+        "proof": _proof(task),
         "licence": task.license or "not stated",
     }
+
+
+def _proof(task: Task) -> str:
+    if not task.proof:
+        return "none; run `forkgym tasks verify --write`"
+    proof = task.proof
+    text = f"solution {proof['oracle']:g}, doing nothing {proof['nothing']:g}, flaky {proof['flake_rate']:.0%}"
+    return f"{text}, over {proof['repeats']} repeats ({state_of(task)})"
 
 
 def _as_json(task: Task, solution: bool) -> dict[str, Any]:
