@@ -1,17 +1,13 @@
-"""The reference solution of a task as bash commands: the shortest ``sed`` where one line changed, else a heredoc."""
+"""The reference solution of a task as bash commands: ``sed`` where one line changed, else a heredoc."""
 
 from __future__ import annotations
 
 import base64
 import re
 import shlex
-from collections.abc import Iterator
-from itertools import takewhile
 from os.path import dirname
 
 from forkgym.tasks.base import Task
-
-_TOKEN = re.compile(r"\w+|\s+|[^\w\s]")
 
 
 def changes(task: Task) -> dict[str, bytes | None]:
@@ -20,9 +16,8 @@ def changes(task: Task) -> dict[str, bytes | None]:
 
 
 def view_command(task: Task) -> list[str]:
-    """One ``cat`` of all files that the solution changes, if there are any."""
-    paths = [_path(path) for path in changes(task) if path in task.files]
-    return [f"cat {' '.join(paths)}"] if paths else []
+    """One ``cat -n`` per file that the solution changes: ``sed_command`` goes by line numbers."""
+    return [f"cat -n {_path(path)}" for path in changes(task) if path in task.files]
 
 
 def write_commands(task: Task) -> list[str]:
@@ -31,11 +26,8 @@ def write_commands(task: Task) -> list[str]:
 
 
 def sed_command(path: str, before: bytes, after: bytes) -> str | None:
-    """The shortest ``sed -i 's/OLD/NEW/'`` that turns ``before`` into ``after``, or ``None`` if one line is not enough.
-
-    OLD consists of whole words and signs of the changed line, and the command changes no other line.
-    """
-    if b"\0" in before + after:
+    """``sed -i 'Nc\\TEXT'``, which replaces line N, if that turns ``before`` into ``after``; else ``None``."""
+    if b"\0" in before + after or not (before.endswith(b"\n") and after.endswith(b"\n")):
         return None
     try:
         old_lines, new_lines = before.decode().split("\n"), after.decode().split("\n")
@@ -44,29 +36,11 @@ def sed_command(path: str, before: bytes, after: bytes) -> str | None:
     if len(old_lines) != len(new_lines):
         return None
     changed = [i for i, (old, new) in enumerate(zip(old_lines, new_lines, strict=True)) if old != new]
-    if len(changed) != 1:
+    if len(changed) != 1 or not new_lines[changed[0]]:  # an empty text would delete the line
         return None
-    for old, new in _spans(old_lines[changed[0]], new_lines[changed[0]]):
-        if [line.replace(old, new, 1) for line in old_lines] == new_lines:
-            pattern = re.sub(r"[\\.*^$\[/]", r"\\\g<0>", old)
-            replacement = re.sub(r"[\\&/]", r"\\\g<0>", new)
-            script = f"s/{pattern}/{replacement}/".replace("'", "'\\''")
-            return f"sed -i '{script}' {_path(path)}"
-    return None
-
-
-def _spans(old: str, new: str) -> Iterator[tuple[str, str]]:
-    """(OLD, NEW) pairs that turn one line into the other, shortest OLD first."""
-    a, b = _TOKEN.findall(old), _TOKEN.findall(new)
-    head = _common(a, b)
-    tail = _common(a[head:][::-1], b[head:][::-1])
-    spans = [(left, right) for left in range(head + 1) for right in range(tail + 1)]
-    pairs = [("".join(a[left : len(a) - right]), "".join(b[left : len(b) - right])) for left, right in spans]
-    yield from sorted((pair for pair in pairs if pair[0]), key=lambda pair: (len(pair[0]), pair))
-
-
-def _common(a: list[str], b: list[str]) -> int:
-    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(a, b, strict=False)))
+    (number,) = changed
+    text = new_lines[number].replace("\\", "\\\\").replace("'", "'\\''")
+    return f"sed -i '{number + 1}c\\{text}' {_path(path)}"
 
 
 def _write(path: str, before: bytes | None, after: bytes | None) -> str:

@@ -12,8 +12,8 @@ from forkgym.agents.tokenizers import ByteTokenizer
 TOKENIZER = ByteTokenizer()
 BASH = BashAgent(ChatML(TOKENIZER))
 TEXTS = [
-    "```bash\ncat clamp.py\n```",
-    "```bash\nsed -i 's/        return x/        return high/' clamp.py\n```",
+    "```bash\ncat -n clamp.py\n```",
+    "```bash\nsed -i '5c\\        return high' clamp.py\n```",
     "```bash\nsubmit\n```",
 ]
 
