@@ -15,6 +15,7 @@ from forkgym.sandboxes.local.snapshots import Frozen
 _NOTES = (
     "a fork copies files and each shell's cwd, variables, functions and aliases; "
     "not running processes, /dev/shm or sockets",
+    "where the state directory lies on a tmpfs, files that a sandbox writes count towards its memory",
 )
 _ROOTLESS_NOTES = (
     "one user of the host serves all users inside: root inside may add files to system directories, "

@@ -73,7 +73,11 @@ class Disk:
         self._box = box
         _uses.refer(box, layers)
         self._lease = state.Lease.take(root / "boxes", box, layers)
-        self._upper = self._make_upper(self._layer(layers[0]) if layers else None)
+        try:
+            self._upper = self._make_upper(self._layer(layers[0]) if layers else None)
+        except OSError:
+            self._lease.release()
+            raise
 
     def message(self) -> dict[str, Any]:
         """The part of a request that says what to mount."""

@@ -66,7 +66,7 @@ class LocalSandbox:
         self._lock = threading.Lock()
         self._state_lock = threading.Lock()
         self._closing = threading.Lock()
-        self._closed = False
+        self._closed = True  # until there is something to close
         self._foreign = False
         self._oom_kills = 0
         self._group: Group | None = None
@@ -74,15 +74,19 @@ class LocalSandbox:
         self.owner: tuple[int, int] | None = None
         self._files = Files(self, spec.workdir)
         user_ids(spec.user)
-        self._disk = Disk(self._root, self.id, image.load(spec.image, self._root), spec, origin.layers)
+        try:
+            self._disk = Disk(self._root, self.id, image.load(spec.image, self._root), spec, origin.layers)
+        except OSError as error:
+            raise _explained(error, self._zygote.privileged) from error
         self._socket, theirs = wire.pair()
         try:
             self._group = Group.create(self.id, spec.limits)
             request = {"op": "create", **self._disk.message(), **self._message()}
             self._starting = launcher.Reply(self._zygote.socket, request, [theirs.fileno()])
+            self._closed = False
         except BaseException as error:
             self._discard()
-            raise _explained(error, self._zygote.privileged) from error
+            raise _explained(error, self._zygote.privileged) from error.__cause__
         finally:
             theirs.close()
         launcher.owned.add(self)
@@ -98,7 +102,7 @@ class LocalSandbox:
             self._starting.next()
         except BaseException as error:
             self.close()
-            raise _explained(error, self._zygote.privileged) from error
+            raise _explained(error, self._zygote.privileged) from error.__cause__
         finally:
             self._starting.close()
         return self

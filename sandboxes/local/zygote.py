@@ -35,7 +35,7 @@ class Zygote:
         self._devices = devices
         self._privileged = privileged
         self._seccomp = seccomp.program()
-        self._next_range = os.getpid() % _RANGES
+        self._next_range = int.from_bytes(os.urandom(2)) % _RANGES  # so that two trainers rarely share one
 
     def serve(self) -> None:
         """Answer until the client is gone."""
@@ -72,11 +72,8 @@ class Zygote:
             wire.send(reply, {"pid": pid, "base": ids.base}, [pidfd])
             wire.send(go, {}, built)
             mounts.close_all(built)
-        except BaseException:
-            os.kill(pid, signal.SIGKILL)
-            raise
         finally:
-            go.close()
+            go.close()  # without the mounts, this tells the child to end
             if pidfd >= 0:
                 os.close(pidfd)
 
