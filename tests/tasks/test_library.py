@@ -15,7 +15,9 @@ from forkgym.tasks.loader import folders, library_root
 from forkgym.tasks.workspace import Bases
 
 TINY = tasks.load("swe/tiny/*")
-EXAMPLE = re.compile(r"(?:.*\. )?(\w+\(.*\)) (?:returns (.+)|raises (\w+)), it should return (.+)\. Fix (\w+\.py)\.")
+EXAMPLE = re.compile(
+    r"(?:.*\. )?(\w+\(.*\)) (?:returns (.+)|raises (\w+)), it should return (.+)\. Line (\d+) of (\w+\.py) should .+\."
+)
 
 
 def module_of(task: Task) -> str:
@@ -49,10 +51,12 @@ def test_each_instruction_tells_the_truth(module: str) -> None:
     for task in tasks.load(f"swe/tiny/{module}/*"):
         match = EXAMPLE.fullmatch(task.instruction)
         assert match, task.instruction
-        call, wrong, raised, right, file = match.groups()
+        call, wrong, raised, right, line, file = match.groups()
         assert file == f"{module}.py"
         assert run(task.files[file], call) == (eval(wrong) if wrong else raised)
         assert run(task.oracle[file] or b"", call) == eval(right)
+        lines = zip(task.files[file].splitlines(), (task.oracle[file] or b"").splitlines(), strict=True)
+        assert [number for number, (old, new) in enumerate(lines, 1) if old != new] == [int(line)]
         assert len(task.instruction) <= 200
 
 
