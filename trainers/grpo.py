@@ -134,7 +134,6 @@ def run(
         state = folder.restore(language.model, optimizer)
         play = player(language) if player else make_player(recipe, language)
         try:
-            play.update(trained_weights(language.model))
             loop = _Loop(recipe, folder, language.model, reference, optimizer, state, play, emit)
             emit(RunStarted("grpo", state.step, recipe.steps, folder.path, resolved(recipe)))
             with stop_on_signal() as stop:
@@ -161,6 +160,8 @@ class _Loop:
         self.scorer = Scorer(
             model, compute_dtype(recipe.model), recipe.sampling.temperature, recipe.batch.micro_batch_tokens
         )
+        held_out = player.tasks("eval")[: recipe.eval.max_tasks] if recipe.eval.every else ()
+        self.eval_size = len(held_out) * recipe.eval.episodes_per_task
         self.last_eval: dict[str, float] = {}
         self.step_seconds = [0.0]
         self.trained = set(state.ledger)
@@ -317,7 +318,7 @@ class _Loop:
             writer.write(episode)
             self.emit(EpisodeEnded(step, episode, count))
 
-        self.emit(PhaseStarted(step, "eval", self._eval_size()))
+        self.emit(PhaseStarted(step, "eval", self.eval_size))
         with self.folder.episodes("eval", step) as writer:
             found = evaluate(
                 self.player,
@@ -333,9 +334,6 @@ class _Loop:
         self.last_eval = found.metrics
         self.folder.log.write("eval", step, found.metrics)
         self.emit(EvalEnded(step, found.metrics))
-
-    def _eval_size(self) -> int:
-        return len(self.player.tasks("eval")[: self.recipe.eval.max_tasks]) * self.recipe.eval.episodes_per_task
 
     def _save(self) -> Path:
         self.emit(PhaseStarted(self.state.step, "checkpoint"))

@@ -48,7 +48,10 @@ class Player(Protocol):
 
 
 class EnvPlayer:
-    """Episodes in environments of the recipe, with the model as policy, or without one for scripted agents."""
+    """Episodes in environments of the recipe, with the model as policy, or without one for scripted agents.
+
+    Takes charge of ``policy``. Raises ``ConfigError`` for options that the environment refuses.
+    """
 
     def __init__(
         self,
@@ -70,6 +73,11 @@ class EnvPlayer:
             "retries": retries,
             "max_failed_share": max_failed_share,
         }
+        try:
+            self._make("train").close()
+        except BaseException:
+            self.close()
+            raise
 
     def tasks(self, split: Split) -> Sequence[str]:
         return tasks.load(self._env.tasks, split=self._split(split)).ids

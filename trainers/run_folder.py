@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +44,7 @@ class RunFolder:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             self.start = checkpoint.latest(self.path / "checkpoints")
             if self.start and not resume:
-                raise ConfigError(f"{self.path} already holds a run: resume it, or choose another 'out'")
+                self._begin_anew(self.start)
             step = self._check_same(self.start) if self.start else 0
             self._forget_after(step)
             self.log = MetricLog(self.path, step)
@@ -92,6 +93,13 @@ class RunFolder:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def _begin_anew(self, start: Path) -> None:
+        """Forget a run that never finished a step; refuse to touch any other."""
+        if int(json.loads((start / checkpoint.STATE).read_text())["step"]) > 0:
+            raise ConfigError(f"{self.path} already holds a run: resume it, or choose another 'out'")
+        shutil.rmtree(start.parent)
+        self.start = None
 
     def _check_same(self, start: Path) -> int:
         """The step of a checkpoint, whose recipe must be this one but for what may change."""

@@ -206,6 +206,24 @@ def test_a_run_is_not_overwritten(recipe: MakeRecipe) -> None:
         train(recipe(steps=1))
 
 
+def test_a_run_that_never_finished_a_step_is_begun_anew(recipe: MakeRecipe) -> None:
+    def broken(job: Job, ids: Sequence[int]) -> float:
+        raise OSError("first try")
+
+    with pytest.raises(OSError, match="first try"):
+        train(recipe(steps=1), broken)
+    result, _ = train(recipe(steps=1, seed=7))
+    assert result.step == 1
+    assert json.loads((result.checkpoint / "state.json").read_text())["recipe"]["seed"] == 7
+
+
+def test_wrong_environment_options_are_refused_before_anything_is_played(recipe: MakeRecipe) -> None:
+    setup = recipe(env={"tasks": "swe/tiny/clamp/*", "options": {"max_turn": 3}})
+    with pytest.raises(ConfigError, match="unknown environment option 'max_turn'; did you mean 'max_turns'"):
+        grpo.run(setup)
+    assert not (Path(setup.out) / "checkpoints").exists()
+
+
 def test_a_resumed_run_must_have_the_same_recipe(recipe: MakeRecipe) -> None:
     train(recipe(steps=1))
     with pytest.raises(ConfigError, match="differ: optimizer, seed"):

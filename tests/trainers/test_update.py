@@ -170,6 +170,15 @@ def test_a_broken_model_is_named_and_not_trained_further(
     assert all(torch.equal(a, b) or a.isnan().any() for a, b in zip(kept, model.parameters(), strict=True))
 
 
+def test_half_precision_stays_near_single(language: LanguageModel, batch: Batch) -> None:
+    single, half = (
+        Scorer(language.model, dtype, 1.0, 10_000).whole(batch) for dtype in (torch.float32, torch.bfloat16)
+    )
+    difference = (single - half)[batch.mask].abs().max().item()
+    assert 0 < difference < 0.02
+    assert all(p.dtype == torch.float32 for p in language.model.parameters())
+
+
 def test_learning_rates() -> None:
     def rates(**options: Any) -> list[float]:
         return [learning_rate(OptimizerSection(lr=1.0, **options), step, 6) for step in range(1, 7)]
