@@ -13,7 +13,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -277,7 +277,7 @@ def sample(logits: Tensor, points: Sequence[float | None]) -> tuple[list[int], l
     offset = torch.searchsorted(cdf, inside[:, None], right=True)[:, 0]
     drawn = block * _BLOCK + torch.minimum(offset, (cdf < cdf[:, -1:]).sum(-1))
     ids = torch.where(torch.tensor([p is None for p in points]), best, drawn)
-    return ids.tolist(), logprobs[rows, ids].tolist()
+    return cast("list[int]", ids.tolist()), cast("list[float]", logprobs[rows, ids].tolist())
 
 
 def _common(a: list[int], b: list[int]) -> int:

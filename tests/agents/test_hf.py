@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import torch
@@ -64,7 +65,8 @@ def test_logprobs_are_those_of_a_full_forward_pass(
 
 def test_greedy_equals_transformers_generate(model: LlamaForCausalLM, policy: HFPolicy) -> None:
     prompt = [4, 8, 15, 16, 23, 42]
-    expected = model.generate(torch.tensor([prompt]), max_new_tokens=15, do_sample=False, eos_token_id=None)
+    plain: Any = model
+    expected = plain.generate(torch.tensor([prompt]), max_new_tokens=15, do_sample=False, eos_token_id=None)
     (completion,) = policy.generate([prompt], SamplingParams(max_tokens=15, temperature=0.0))
     assert list(completion.ids) == expected[0, len(prompt) :].tolist()
 
