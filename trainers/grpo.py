@@ -192,8 +192,10 @@ class _Loop:
     def _step(self, stop: threading.Event) -> None:
         """Collect, weigh, update; then the step counts."""
         step, clock = self.state.step + 1, Clock()
+        computed = self.player.model_seconds
         with clock.phase("rollout"):
             gathered = self._gather(step, stop)
+        computed = self.player.model_seconds - computed
         self._leave_if(stop)
         self.emit(PhaseStarted(step, "train"))
         with clock.phase("train"):
@@ -208,7 +210,7 @@ class _Loop:
             **{f"left_out/{reason}": count for reason, count in gathered.left_out.items()},
             "lr": learning_rate(self.recipe.optimizer, step, self.recipe.steps),
             **update_metrics(updates),
-            **time_metrics(gathered.attempts, clock),
+            **time_metrics(gathered.attempts, clock, computed),
         }
         self._count(step, gathered, clock.total)
         self.folder.log.write("train", step, metrics)

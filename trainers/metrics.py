@@ -57,22 +57,19 @@ def episode_metrics(episodes: Sequence[Episode], attempts: Sequence[Episode]) ->
     return result
 
 
-def time_metrics(attempts: Sequence[Episode], clock: Clock) -> dict[str, float]:
+def time_metrics(attempts: Sequence[Episode], clock: Clock, model_seconds: float) -> dict[str, float]:
     """Wall seconds by phase of one step, sampled tokens per second, and the share of the time spent in the model.
 
-    ``seconds/env`` adds up over episodes that run side by side. Of the rollout's wall seconds, the model's share is
-    that part of its episodes' time in which they waited for the policy; training counts whole.
+    ``model_seconds`` are the wall seconds of the rollout in which the model computed; training counts whole.
+    ``seconds/env`` adds up over episodes that run side by side.
     """
-    env = sum(step.seconds for e in attempts for step in e.steps)
-    policy = sum(step.policy_seconds for e in attempts for step in e.steps)
     rollout, train = clock.seconds.get("rollout", 0.0), clock.seconds.get("train", 0.0)
     sampled = sum(sum(segment.sampled) for e in attempts for segment in e.segments)
-    inside = rollout * policy / (policy + env) if policy + env else 0.0
     return {
         **{f"seconds/{name}": value for name, value in clock.seconds.items()},
-        "seconds/env": env,
+        "seconds/env": sum(step.seconds for e in attempts for step in e.steps),
         "tokens_per_second": sampled / rollout if rollout else 0.0,
-        "model_share": (inside + train) / clock.total if clock.total else 0.0,
+        "model_share": (model_seconds + train) / clock.total if clock.total else 0.0,
     }
 
 

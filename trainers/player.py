@@ -25,6 +25,11 @@ Split = Literal["train", "eval"]
 class Player(Protocol):
     """Plays episodes with the current weights."""
 
+    @property
+    def model_seconds(self) -> float:
+        """Wall seconds so far in which the model computed."""
+        ...
+
     def tasks(self, split: Split) -> Sequence[str]:
         """Task ids of a split."""
         ...
@@ -78,6 +83,10 @@ class EnvPlayer:
         except BaseException:
             self.close()
             raise
+
+    @property
+    def model_seconds(self) -> float:
+        return self._policy.busy_seconds if self._policy is not None else 0.0
 
     def tasks(self, split: Split) -> Sequence[str]:
         return tasks.load(self._env.tasks, split=self._split(split)).ids

@@ -65,6 +65,10 @@ class TokenGame:
             collection.episodes.append(episode)
         return collection
 
+    @property
+    def model_seconds(self) -> float:
+        return self._policy.busy_seconds
+
     def update(self, weights: Mapping[str, Tensor]) -> None:
         """Sample with these weights from now on."""
         self._policy.update(weights)

@@ -10,7 +10,8 @@ from __future__ import annotations
 import copy
 import random
 import threading
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any, cast
@@ -45,8 +46,8 @@ class HFPolicy:
     """Samples from a private copy of ``model``.
 
     ``dtype`` is that of the copy (bfloat16 halves memory traffic; logits are always float32). ``slots`` bounds how many
-    streams run at once and how many are remembered; ``context`` bounds prompt plus completion, in tokens. ``threads``
-    are torch's intra-op threads for the engine.
+    streams run at once and how many are remembered; ``context`` bounds prompt plus completion, in tokens.
+    ``busy_seconds`` counts the wall time in which the model computed.
     """
 
     def __init__(
@@ -78,6 +79,7 @@ class HFPolicy:
         self._broken: BaseException | None = None
         self.tokens_sampled = 0
         self.tokens_prefilled = 0
+        self.busy_seconds = 0.0
         self._thread = threading.Thread(target=self._serve, name="forkgym-hf-policy", daemon=True)
         self._thread.start()
 
@@ -138,8 +140,7 @@ class HFPolicy:
     def _serve(self) -> None:
         try:
             while self._admit():
-                with self._weights, torch.inference_mode():
-                    self._step()
+                self._compute(self._step)
         except BaseException as error:  # every caller must hear of it; none may hang
             self._broken = error
         with self._wake:
@@ -158,10 +159,15 @@ class HFPolicy:
             room = len(self._free)
             self._joining, self._waiting = self._waiting[:room], self._waiting[room:]
         if self._joining:
-            with self._weights, torch.inference_mode():
-                self._prefill(self._joining)
+            self._compute(lambda: self._prefill(self._joining))
             self._joining = []
         return True
+
+    def _compute(self, work: Callable[[], None]) -> None:
+        with self._weights, torch.inference_mode():
+            start = time.perf_counter()
+            work()
+            self.busy_seconds += time.perf_counter() - start
 
     def _prefill(self, fresh: list[_Request]) -> None:
         """Give each request a slot, reuse what a slot already holds, compute the rest in one pass, sample a token.

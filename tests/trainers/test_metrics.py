@@ -51,11 +51,11 @@ def test_nothing_scored_has_no_reward() -> None:
 
 def test_the_models_share_of_the_time(make_episode: MakeEpisode) -> None:
     episode = make_episode("a", [[([1], [4, 5])]])
-    episode.steps = [Step(0, "", {}, "", 0.0, seconds=1.0, policy_seconds=3.0)]
+    episode.steps = [Step(0, "", {}, "", 0.0, seconds=1.0)]
     clock = Clock()
     clock.seconds = {"rollout": 8.0, "train": 2.0}
-    result = time_metrics([episode], clock)
-    assert result["model_share"] == pytest.approx((8 * 3 / 4 + 2) / 10)
+    result = time_metrics([episode], clock, 6.0)
+    assert result["model_share"] == pytest.approx(0.8)
     assert result["tokens_per_second"] == 2 / 8
     assert result["seconds/env"] == 1.0
 
