@@ -33,7 +33,7 @@ def make_optimizer(model: Any, section: OptimizerSection) -> torch.optim.AdamW:
         {"params": [p for p in trained if p.dim() > 1], "weight_decay": section.weight_decay},
         {"params": [p for p in trained if p.dim() <= 1], "weight_decay": 0.0},
     ]
-    return torch.optim.AdamW(groups, lr=section.lr, betas=section.betas, eps=section.eps)
+    return torch.optim.AdamW(groups, lr=section.lr, betas=section.betas, eps=section.eps, fused=True)
 
 
 def learning_rate(section: OptimizerSection, step: int, steps: int) -> float:
