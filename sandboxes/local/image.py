@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from forkgym.sandboxes.errors import ImageError
+from forkgym.sandboxes.local.launcher import is_privileged
 
 USERS = {"root": (0, 0, "/root"), "agent": (1000, 1000, "/home/agent")}
 _LAYOUT = 1  # part of the key: raise it when the skeleton changes
@@ -88,7 +89,7 @@ def load(name: str, state: Path) -> Image:
 @functools.cache
 def _fingerprint() -> str:
     """Differs between processes that start before and after a change to a file that the skeleton copies."""
-    digest = hashlib.sha256(repr((_LAYOUT, os.geteuid(), _ETC, _OWN_ETC)).encode())
+    digest = hashlib.sha256(repr((_LAYOUT, os.geteuid(), is_privileged(), _ETC, _OWN_ETC)).encode())
     for relative, status in _host_files():
         digest.update(repr((relative, status.st_mode, status.st_size, status.st_mtime_ns)).encode())
     return digest.hexdigest()[:16]
@@ -117,7 +118,7 @@ def _build(target: Path) -> None:
     # The caller's umask must not decide who can read them.
     for folder in (root, *(Path(folder) for folder, _, _ in os.walk(root / "etc")), *(usr, *usr.rglob("*"))):
         folder.chmod(0o755)
-    if os.geteuid() == 0:
+    if is_privileged():
         os.chown(root / "home/agent", *USERS["agent"][:2])
 
 

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ from forkgym.sandboxes.state import state_dir
 PATIENCE = 30.0  # seconds to wait for an answer that takes milliseconds
 _BOOT = Path(__file__).resolve().with_name("boot.py")
 _CAP_SYS_ADMIN = 21
+_ALL_IDS = ["0", "0", str(2**32 - 1)]  # the id map of the first user namespace
 
 
 class Refused(OSError):
@@ -140,18 +141,33 @@ class Zygote:
 
 def advice(privileged: bool) -> str:
     """What a user can do on a machine that refuses namespaces or overlays."""
-    if privileged:
-        return "In a container, allow mount and clone (docker run --privileged), or use backend='docker'"
-    hints = [
-        f"{name}={value}: an administrator may set it to {wanted}"
-        for name, wanted in (
-            ("kernel.apparmor_restrict_unprivileged_userns", "0"),
-            ("kernel.unprivileged_userns_clone", "1"),
-            ("user.max_user_namespaces", "10000"),
+    hints = [] if privileged else list(_closed_settings())
+    if _covered_proc():
+        hints.append(
+            "/proc is covered in part, as in a container, and then the kernel refuses a fresh one: start the container "
+            "with --security-opt systempaths=unconfined"
         )
-        if (value := _sysctl(name)) not in (None, wanted) and (name != "user.max_user_namespaces" or value == "0")
-    ]
-    return "; ".join([*hints, "run as root, allow user namespaces, or use backend='docker'"])
+    if os.geteuid() == 0:
+        what = "mount and clone" if privileged else "CAP_SYS_ADMIN"
+        return "; ".join([*hints, f"in a container, allow {what} (docker run --privileged)"])
+    return "; ".join([*hints, "run as root, or allow user namespaces"])
+
+
+def _closed_settings() -> Iterator[str]:
+    for name, wanted in (
+        ("kernel.apparmor_restrict_unprivileged_userns", "0"),
+        ("kernel.unprivileged_userns_clone", "1"),
+        ("user.max_user_namespaces", "10000"),
+    ):
+        value = _sysctl(name)
+        if value not in (None, wanted) and (name != "user.max_user_namespaces" or value == "0"):
+            yield f"{name}={value}: an administrator may set it to {wanted}"
+
+
+def _covered_proc() -> bool:
+    """True if something is mounted over a part of /proc; a namespace below that may not mount its own."""
+    places = (line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines())
+    return any(place.startswith("/proc/") and place != "/proc/sys/fs/binfmt_misc" for place in places)
 
 
 def _sysctl(name: str) -> str | None:
@@ -162,8 +178,8 @@ def _sysctl(name: str) -> str | None:
 
 
 def is_privileged() -> bool:
-    """True for root that may mount."""
-    if os.geteuid() != 0:
+    """True for root that may mount and has ids to give away: not the only id of a user namespace."""
+    if os.geteuid() != 0 or Path("/proc/self/uid_map").read_text().split() != _ALL_IDS:
         return False
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith("CapEff:"):
