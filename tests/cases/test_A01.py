@@ -14,6 +14,13 @@ def test_the_last_newline_is_kept(desk, end):
     assert desk.applied(task, submission, "f.txt") == expected
 
 
+def test_the_reported_patch_is_malformed_and_no_failed_test(desk):
+    patch = "diff --git a/f.txt b/f.txt\nindex de98044..7be73ce 100644\n--- a/f.txt\n+++ b/f.txt\n"
+    verdict = desk.grade(desk.task(), from_json(patch + "@@ -1,3 +1,3 @@\n a\n-b\n+B\n c"))
+    assert (verdict.stage, verdict.score) == ("malformed", 0.0)
+    assert verdict.findings[0].message.startswith("not a submission: ")
+
+
 @pytest.mark.parametrize("cut", [1, 2, 40])
 def test_a_submission_cut_on_its_way_is_malformed(desk, cut):
     task = desk.task()

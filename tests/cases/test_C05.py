@@ -31,6 +31,7 @@ def shell():
         ("git rebase -i HEAD~2; echo done", b"done"),
         ("less /etc/passwd; echo done", b"done"),
         ("systemctl status; echo done", b"done"),
+        ("man ls; echo done", b"done"),
     ],
 )
 def test_it_ends_by_itself(shell, command, line):
