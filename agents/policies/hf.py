@@ -208,26 +208,35 @@ class HFPolicy:
         return known
 
     def _step(self) -> None:
-        """One decode step for every running request, in slot order so that a full batch needs no gather."""
+        """One decode step for every running request."""
         if self._running:
             batch = sorted(self._running, key=lambda r: r.slot)
-            self._forward(batch, [[r.ids[-1]] for r in batch], [len(r.prompt) + len(r.ids) - 1 for r in batch])
+            span = batch[-1].slot + 1
+            starts = [len(r.stream) - 1 for r in batch]
+            self._forward(batch, [[r.ids[-1]] for r in batch], starts, span if span <= 2 * len(batch) else None)
 
-    def _forward(self, batch: list[_Request], new: list[list[int]], starts: list[int]) -> None:
-        """Run the new tokens of each row at its own positions and sample one token per row."""
+    def _forward(self, batch: list[_Request], new: list[list[int]], starts: list[int], span: int | None = None) -> None:
+        """Run the new tokens of each request at its own positions and sample one token each.
+
+        With ``span``, slots [0, span) are computed as they lie in memory, idle ones for nothing: gathering the keys and
+        values of scattered rows would cost more. What idle rows and padding write goes to the last position or beyond a
+        row's length; no token is ever fed at the one, and the other is overwritten before it is read.
+        """
+        slots = [r.slot for r in batch]
+        rows = torch.tensor(range(len(batch)) if span is None else slots)
         width = max(map(len, new))
-        ids = torch.tensor([row + [0] * (width - len(row)) for row in new])
-        start = torch.tensor(starts)[:, None]
-        positions = (start + torch.arange(width)).clamp(max=self._cache.capacity - 1)
-        length = int(max(s + len(row) for s, row in zip(starts, new, strict=True)))
-        length = max(length, int(positions.max()) + 1)
+        ids = torch.zeros(span or len(batch), width, dtype=torch.long)
+        ids[rows] = torch.tensor([row + [0] * (width - len(row)) for row in new])
+        positions = torch.full_like(ids, self._cache.capacity - 1)
+        positions[rows] = (torch.tensor(starts)[:, None] + torch.arange(width)).clamp(max=self._cache.capacity - 1)
+        length = min(max(starts) + width, self._cache.capacity)
         mask = (torch.arange(length)[None, None, :] <= positions[:, :, None])[:, None]
-        self._cache.select([r.slot for r in batch], positions, length)
+        self._cache.select(slots if span is None else list(range(span)), positions, length)
         hidden = self._model.model(
             input_ids=ids, attention_mask=mask, position_ids=positions, cache=self._cache, use_cache=True
         ).last_hidden_state
         last = torch.tensor([len(row) - 1 for row in new])
-        logits = torch.nn.functional.linear(hidden[torch.arange(len(batch)), last].float(), self._head)
+        logits = torch.nn.functional.linear(hidden[rows, last].float(), self._head)
         for request, row in zip(batch, new, strict=True):
             self._held[request.slot] += row
         self._sample(batch, logits)

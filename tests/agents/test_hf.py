@@ -155,6 +155,27 @@ def test_closing_and_a_broken_engine_fail_callers_instead_of_hanging(model: Llam
     policy.close()
 
 
+def test_many_conversations_of_many_lengths_at_once_stay_exact(model: LlamaForCausalLM) -> None:
+    failures: list[str] = []
+
+    def converse(n: int, engine: HFPolicy) -> None:
+        stream = [1, 2, 3, *range(10, 10 + n % 5)]
+        for turn in range(3):
+            params = SamplingParams(max_tokens=1 + (n * 7 + turn * 3) % 9, seed=100 * n + turn)
+            (completion,) = engine.generate([stream], params)
+            if completion.logprobs != pytest.approx(recomputed(model, stream, completion, 1.0), abs=1e-4):
+                failures.append(f"conversation {n}, turn {turn}")
+            stream = [*stream, *completion.ids, 20 + n, 21]
+
+    with HFPolicy(model, dtype=torch.float32, slots=5, context=64) as engine:
+        threads = [threading.Thread(target=converse, args=(n, engine)) for n in range(12)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert failures == []
+
+
 def test_draws_follow_the_distribution() -> None:
     probabilities = torch.tensor([0.1, 0.0, 0.2, 0.7])
     points = [(n + 0.5) / 1000 for n in range(1000)]
