@@ -13,7 +13,7 @@ from forkgym.tasks import tree
 from forkgym.tasks.base import FileChange, Submission, Task
 from forkgym.tasks.tree import Node, Tree
 
-MAX_CHANGED_BYTES = 16 << 20
+MAX_CHANGED_BYTES = 60 << 20  # below the headroom of a tree, so that a refusal can name what was left out
 MAX_CHANGES = 5000
 _CACHES = frozenset(
     {"__pycache__", ".git", ".pytest_cache", ".mypy_cache", ".ruff_cache", ".hypothesis", "node_modules"}

@@ -5,6 +5,7 @@ import hashlib
 import pytest
 
 from forkgym.sandboxes import create
+from forkgym.tasks.submission import from_json, of_files, to_json
 
 UNIT = b'it\'s "quoted"\0$HOME `id`\n\xff'
 
@@ -33,3 +34,9 @@ def test_commands_of_any_length_run(box, size):
         result = run(command, timeout=60)
         assert result.exit_code == 0
         assert result.stdout.split()[2].decode() == str(int(due) + 1)
+
+
+@pytest.mark.parametrize("size", [131_072, 50_000_000])
+def test_submissions_of_any_size_are_applied_whole(desk, size):
+    data = (UNIT * (size // len(UNIT) + 1))[:size]
+    assert desk.applied(desk.task(), from_json(to_json(of_files({"payload": data}))), "payload") == data

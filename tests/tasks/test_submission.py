@@ -133,10 +133,10 @@ def test_more_than_the_ceiling_is_malformed(bases: Bases, make: Make, script: st
 
 
 def test_much_that_fits_the_stream_is_still_too_much() -> None:
-    node = Node("file", 0o644, b"x" * (9 << 20), sha256=b"1")
-    submission = compare(Tree({}, 0), Tree({"a": node, "b": node}, 18 << 20))
+    node = Node("file", 0o644, b"x" * (31 << 20), sha256=b"1")
+    submission = compare(Tree({}, 0), Tree({"a": node, "b": node}, 62 << 20))
     assert submission.malformed == (
-        "2 changed files with 18874368 bytes; at most 5000 files and 16777216 bytes are graded"
+        "2 changed files with 65011712 bytes; at most 5000 files and 62914560 bytes are graded"
     )
 
 
