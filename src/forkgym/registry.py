@@ -1,6 +1,7 @@
 """Components found by a string: a room's short name, a dotted path ``package.module:Name``, or a plugin.
 
 A plugin is an entry point of the group ``forkgym.plugins`` named ``<kind>.<name>``, for example ``backend.k8s``.
+Kinds are backend, runner, tool, reward, format, policy, chat-format, agent and strategy.
 """
 
 from __future__ import annotations
@@ -50,6 +51,6 @@ def unknown(kind: str, name: object, known: Mapping[str, Any] | list[str]) -> st
 
 def _plugin(kind: str, name: str) -> str | None:
     for point in entry_points(group=PLUGIN_GROUP):
-        if point.name == f"{kind}.{name}":
+        if point.name == f"{kind.replace(' ', '-')}.{name}":
             return point.value
     return None

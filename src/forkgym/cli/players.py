@@ -14,7 +14,7 @@ from forkgym.agents.base import Agent, ChatFormat, Policy
 from forkgym.agents.registry import AGENTS, make_agent, make_format, make_policy
 from forkgym.cli.output import err
 from forkgym.errors import ConfigError, MissingExtraError
-from forkgym.registry import unknown
+from forkgym.registry import resolve
 
 WITHOUT_MODEL = ("oracle", "nop")
 CONTEXT = 2048
@@ -49,8 +49,7 @@ def player(agent: str, model: str | None, slots: int = 8) -> Generator[Player]:
         return
     if agent == "demonstration":
         raise ConfigError("agent 'demonstration' plays for training only; use oracle to check tasks")
-    if agent not in AGENTS and ":" not in agent:
-        raise ConfigError(unknown("agent", agent, AGENTS))
+    resolve("agent", agent, AGENTS)
     if model is None:
         raise ConfigError(f"agent {agent!r} needs a model: --model smollm2-135m, a model's folder, or a run's folder")
     wanted = _find(model)
