@@ -17,10 +17,6 @@ FinishReason = Literal["stop", "length", "cancelled"]
 Status = Literal["finished", "truncated", "cancelled", "failed"]
 
 
-class Message(dict[str, Any]):
-    """A chat message, ``{"role": ..., "content": ...}``."""
-
-
 @dataclass(frozen=True)
 class SamplingParams:
     """How to sample. ``temperature`` 0 is greedy. ``seed`` makes one call repeatable, whatever else is in the batch.

@@ -14,8 +14,6 @@ from typing import Any
 from forkgym.agents.tokenizers import Tokenizer
 from forkgym.errors import ConfigError
 
-SMOLLM2_SYSTEM = "You are a helpful AI assistant named SmolLM, trained by Hugging Face"
-
 
 class ChatML:
     """A ``ChatFormat``. ``default_system`` opens conversations that bring no system message (``None``: nothing)."""

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from forkgym.agents.formats.chatml import SMOLLM2_SYSTEM, ChatML
+from forkgym.agents.formats.chatml import ChatML
 from forkgym.agents.registry import make_format
 from forkgym.agents.tokenizers import ByteTokenizer, HFTokenizer
 from forkgym.errors import ConfigError
@@ -29,7 +29,8 @@ def test_start_is_the_models_own_template(smollm2: HFTokenizer) -> None:
 
 def test_default_system_message_is_the_templates(smollm2: HFTokenizer) -> None:
     messages = OPENING[1:]
-    assert ChatML(smollm2, default_system=SMOLLM2_SYSTEM).start(messages) == template(smollm2, messages, ask=True)
+    system = "You are a helpful AI assistant named SmolLM, trained by Hugging Face"
+    assert ChatML(smollm2, default_system=system).start(messages) == template(smollm2, messages, ask=True)
 
 
 def test_conversation_built_turn_by_turn_is_the_template_render(smollm2: HFTokenizer) -> None:

@@ -38,7 +38,7 @@ def main(boot: str, sources: dict[str, str], job: dict[str, Any]) -> None:
     disturbed = ""
     try:
         for module, tests in grouped(job["tests"], job["hidden"]).items():
-            run_module(module, tests, report, worker)
+            run_module(module, tests, report)
     except (OSError, MemoryError) as error:
         # With no fault of ours in sight, somebody took this process's resources away: prlimit(2) needs no more than
         # an equal user id. Tests without a record have not passed.
@@ -127,7 +127,7 @@ def grouped(tests: list[str], hidden: dict[str, str]) -> dict[str, list[str]]:
     return found
 
 
-def run_module(name: str, tests: list[str], report: Report, worker: Worker) -> None:
+def run_module(name: str, tests: list[str], report: Report) -> None:
     """Load one hidden module and run the listed tests of it, class by class."""
     try:
         module = importlib.import_module(name)
