@@ -82,6 +82,13 @@ def test_tasks_list_counts_the_splits(forkgym: Run) -> None:
     assert last == f"{train + test} tasks ({test} test, {train} train)"
 
 
+def test_tables_are_whole_where_no_terminal_is(forkgym: Run) -> None:
+    asked = json.loads(forkgym("tasks", "show", "swe/tiny/clamp/low-gives-high", "--json").stdout)["instruction"]
+    assert len(asked) > 80
+    shown = forkgym("tasks", "list", "swe/tiny/clamp/low-gives-high").stdout
+    assert asked.splitlines()[0] in shown
+
+
 def copied(folder: Path, *, break_solution: bool) -> Path:
     """A task folder of our own, copied from the library."""
     task = folder / "mine" / "clamp"
@@ -137,8 +144,9 @@ def test_eval_measures_and_goes_on_where_it_stopped(forkgym: Run, tmp_path: Path
     assert first["summary"]["resolved"] == 1.0
     records = tmp_path / "e" / "episodes.jsonl"
     assert len(records.read_text().splitlines()) == count
-    again = json.loads(forkgym(*words).stdout)
-    assert again["summary"]["episodes"] == count
+    second = forkgym(*words)
+    assert f"{count} of {count} episodes are kept from an earlier run in e" in second.stderr
+    assert json.loads(second.stdout)["summary"]["episodes"] == count
     assert len(records.read_text().splitlines()) == count
     more = json.loads(forkgym(*words, "-n", "2").stdout)
     assert more["summary"]["scored"] == 2 * count

@@ -18,7 +18,7 @@ from forkgym.agents.base import Episode, SamplingParams
 from forkgym.agents.collect import Job, collect
 from forkgym.agents.records import EpisodeWriter, read_episodes
 from forkgym.agents.summary import Summary, summarize
-from forkgym.cli.output import clock, err, out, percent, print_json
+from forkgym.cli.output import clock, err, out, percent, print_json, print_table
 from forkgym.cli.players import Player, player
 from forkgym.envs.core import CodingEnv
 from forkgym.errors import ConfigError
@@ -55,9 +55,13 @@ def evaluate(
     finished = _resume(out, settings)
     jobs = [Job(task, seed + k, task, f"{task}#{k}") for task in chosen.ids for k in range(n)]
     todo = [job for job in jobs if job.id not in finished]
+    kept = [finished[job.id] for job in jobs if job.id in finished]
+    if kept:
+        note = f"{len(kept)} of {len(jobs)} episodes are kept from an earlier run in {out}; another --out plays anew."
+        err.print(note, markup=False, soft_wrap=True)
     if todo:
         with player(agent, model, slots=concurrency) as who:
-            finished |= _play(todo, len(jobs), chosen, who, settings, concurrency, out)
+            finished |= _play(todo, kept, chosen, who, settings, concurrency, out)
     episodes = [finished[job.id] for job in jobs]
     summary = summarize(episodes)
     if report is not None:
@@ -96,7 +100,7 @@ def last_attempts(episodes: Iterable[Episode]) -> dict[str, Episode]:
 
 def _play(
     jobs: Sequence[Job],
-    total: int,
+    kept: Sequence[Episode],
     tasks: TaskSet,
     who: Player,
     settings: Mapping[str, Any],
@@ -115,9 +119,9 @@ def _play(
         TimeElapsedColumn(),
         TimeRemainingColumn(),
     ]
-    solved = 0
+    solved = sum(map(_solved, kept))
     with EpisodeWriter(folder / RECORDS) as writer, Progress(*columns, console=err) as progress:
-        bar = progress.add_task("playing", total=total, completed=total - len(jobs))
+        bar = progress.add_task("playing", total=len(jobs) + len(kept), completed=len(kept))
 
         def keep(episode: Episode) -> None:
             nonlocal solved
@@ -178,7 +182,7 @@ def _print(episodes: Sequence[Episode], summary: Summary, folder: Path, report: 
         lost = row["episodes"] - row["scored"]
         share = f"[{colour}]{row['solved']}/{row['episodes']}[/]"
         table.add_row(escape(row["task"]), share, reward, str(lost) if lost else "")
-    out.print(table)
+    print_table(table)
     solved = sum(map(_solved, episodes))
     out.print(f"\n[bold]{percent(summary.resolved)} solved[/] ({solved} of {summary.scored} scored episodes)")
     if summary.scored < summary.episodes:

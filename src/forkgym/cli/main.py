@@ -34,7 +34,9 @@ Sandbox = Annotated[str, typer.Option(help="The sandbox backend.")]
 AgentName = Annotated[
     str, typer.Option(help="Who acts: oracle (knows the answer), nop (does nothing), bash (a model).")
 ]
-Model = Annotated[str | None, typer.Option(help="The model of the bash agent: 'smollm2', a folder, or a checkpoint.")]
+Model = Annotated[
+    str | None, typer.Option(help="The model of the bash agent: smollm2-135m, a model's folder, or a run's folder.")
+]
 Turns = Annotated[int | None, typer.Option(min=1, help="Turns per episode instead of the task's own budget.")]
 Tokens = Annotated[int, typer.Option(min=1, help="Most tokens the model may write in one turn.")]
 Temperature = Annotated[float, typer.Option(min=0.0, help="Sampling temperature; 0 always takes the likeliest token.")]

@@ -8,6 +8,7 @@ import traceback
 from typing import Any
 
 from rich.console import Console
+from rich.table import Table
 from rich.text import Text
 
 from forkgym.agents.errors import AgentError, FailureBudgetError, PolicyError
@@ -45,6 +46,12 @@ BUG = "This is a mistake in ForkGym. Run it again with --debug and report what i
 def print_json(value: Any) -> None:
     """One JSON document on standard output."""
     sys.stdout.write(json.dumps(value, indent=2, allow_nan=False, default=str) + "\n")
+
+
+def print_table(table: Table) -> None:
+    """A table as wide as the terminal, or whole: what reads a file or a pipe has no width."""
+    console = out if out.is_terminal else Console(highlight=False, width=10_000)
+    console.print(table)
 
 
 def report_error(error: BaseException, *, debug: bool, as_json: bool) -> int:

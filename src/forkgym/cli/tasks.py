@@ -12,7 +12,7 @@ from rich.syntax import Syntax
 from rich.table import Table
 from rich.text import Text
 
-from forkgym.cli.output import err, out, print_json
+from forkgym.cli.output import err, out, print_json, print_table
 from forkgym.sandboxes import backend
 from forkgym.tasks.base import Task
 from forkgym.tasks.loader import load
@@ -34,7 +34,7 @@ def list_tasks(pattern: str, *, split: str | None, as_json: bool) -> None:
     table.add_column("what is asked", no_wrap=True, overflow="ellipsis")
     for task_id, _, part, asked in rows:
         table.add_row(escape(task_id), part, escape(asked))
-    out.print(table)
+    print_table(table)
     splits = sorted({row[2] for row in rows})
     counts = ", ".join(f"{sum(row[2] == name for row in rows)} {name}" for name in splits)
     out.print(f"\n{len(rows)} task{'' if len(rows) == 1 else 's'} ({counts})", style="dim")
