@@ -36,7 +36,11 @@ from forkgym.viewer.report import render
 
 RUNS = (("sft", load_sft, "sft-tiny"), ("grpo", load_grpo, "grpo-tiny"))
 NAMES = {"smollm2-135m": "SmolLM2-135M-Instruct"}
-STATE, BASELINE, REPORT = "demo.json", "before.jsonl", "report.html"
+STATE, BASELINE, GRPO_SECONDS, REPORT = "demo.json", "before.jsonl", "grpo-seconds", "report.html"
+BUDGET_S, LEAST_S = 570.0, 60.0
+"""What the whole demo may take, in seconds, and what GRPO gets on a machine too slow for that."""
+EVALUATIONS = 1.6
+"""What the two evaluations of GRPO take, as a multiple of the first one, whose untrained model talks at length."""
 PHASES = (("before", "Before training"), ("sft", "SFT on demonstrations"), ("grpo", "Multi-turn GRPO"))
 
 
@@ -83,7 +87,8 @@ def _run(plan: _Plan, view: LiveView, elapsed: Callable[[], float]) -> DemoResul
     stages = [Stage("before training", before, elapsed())]
     engine("sft").run(plan.sft, resume=True, on_event=TrainingView(view, "sft"))
     trained = elapsed()
-    engine("grpo").run(plan.grpo, resume=True, on_event=TrainingView(view, "grpo"))
+    grpo_recipe = plan.grpo.model_copy(update={"time_budget_s": _grpo_seconds(plan, stages[0].elapsed, trained)})
+    engine("grpo").run(grpo_recipe, resume=True, on_event=TrainingView(view, "grpo"))
     evaluations = sorted((plan.folder / "grpo" / "episodes").glob("eval-*.jsonl"))
     after_sft, after_grpo = (last_attempts(read_episodes(path).episodes) for path in (evaluations[0], evaluations[-1]))
     stages.append(Stage("after SFT", list(after_sft.values()), trained))
@@ -91,6 +96,14 @@ def _run(plan: _Plan, view: LiveView, elapsed: Callable[[], float]) -> DemoResul
     metrics = engine("metrics")
     sft, grpo = (metrics.read_metrics(plan.folder / run) for run in ("sft", "grpo"))
     return DemoResult(NAMES.get(plan.grpo.model.name, plan.grpo.model.name), stages, sft, grpo, _facts(plan, grpo))
+
+
+def _grpo_seconds(plan: _Plan, before: float, trained: float) -> float:
+    """What GRPO may take, decided once: a resumed demo keeps what it was given."""
+    path = plan.folder / GRPO_SECONDS
+    if not path.is_file():
+        path.write_text(str(max(LEAST_S, BUDGET_S - trained - EVALUATIONS * before)))
+    return float(path.read_text())
 
 
 def _before(plan: _Plan, view: LiveView) -> list[Episode]:
@@ -105,7 +118,7 @@ def _before(plan: _Plan, view: LiveView) -> list[Episode]:
     language = engine("models").load_model(recipe.model, recipe.seed)
     player = grpo.make_player(recipe, language)
     done: list[Episode] = []
-    total = len(list(player.tasks("eval"))[: recipe.eval.max_tasks]) * recipe.eval.episodes_per_task
+    total = len(list(player.tasks("eval"))[: recipe.eval.max_tasks])
 
     def keep(episode: Episode) -> None:
         nonlocal solved
@@ -132,8 +145,10 @@ def _before(plan: _Plan, view: LiveView) -> list[Episode]:
 
 def _evaluate(plan: _Plan, player: Any, keep: Callable[[Episode], None], stop: threading.Event) -> list[Episode]:
     recipe = plan.grpo
+    # Once per task is enough: the untrained model solves next to nothing, and its rambling takes long.
+    once = recipe.eval.model_copy(update={"episodes_per_task": 1})
     done = engine("evaluate").evaluate(
-        player, recipe.eval, recipe.sampling, seed=recipe.seed, step=0, on_episode=keep, cancel=stop
+        player, once, recipe.sampling, seed=recipe.seed, step=0, on_episode=keep, cancel=stop
     )
     if stop.is_set():
         raise InterruptedTraining("the demo was stopped before training began")
@@ -150,7 +165,7 @@ def _open(plan: _Plan) -> float:
     if before and (before["finished"] or not same):
         for path in (folder / "sft", folder / "grpo"):
             shutil.rmtree(path, ignore_errors=True)
-        for path in (folder / BASELINE, folder / REPORT):
+        for path in (folder / BASELINE, folder / GRPO_SECONDS, folder / REPORT):
             path.unlink(missing_ok=True)
         before = {}
     folder.mkdir(parents=True, exist_ok=True)
