@@ -32,6 +32,8 @@ def token_logprobs(
     """
     if bool(mask[:, :1].any()):
         raise ValueError("the first token of a row has no context and cannot be trained")
+    if model.config._attn_implementation != "sdpa":  # eager attention would add a boolean mask to its scores
+        raise ValueError("load the model with attn_implementation='sdpa'; other kinds misread the tree's mask")
     if not bool(mask.any()):
         return torch.zeros(0), torch.zeros(0)
     rows, columns = mask.nonzero(as_tuple=True)

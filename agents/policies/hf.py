@@ -60,6 +60,11 @@ class HFPolicy:
         device: str = "cpu",
     ) -> None:
         config = model.config
+        if config._attn_implementation != "sdpa":
+            raise PolicyError(
+                f"the model uses {config._attn_implementation!r} attention, which reads boolean masks as numbers; "
+                "load it with attn_implementation='sdpa'"
+            )
         self.context = min(context, int(config.max_position_embeddings))
         self._model = _copy_of(model, dtype, device)
         self._head: Tensor = model.get_output_embeddings().weight.detach().to(device, torch.float32, copy=True)

@@ -5,7 +5,9 @@
     │   └── MissingExtraError (ImportError)   an optional dependency is absent: says which extra to install
     ├── sandboxes.errors.SandboxError   infrastructure
     ├── tasks.errors.TaskError          a task folder or a grader is wrong
-    └── agents.errors.AgentError        a policy or a harness failed
+    ├── envs.errors.EnvError            an episode is over, or a reset failed
+    ├── agents.errors.AgentError        a policy or a harness failed
+    └── trainers.errors.TrainerError    a run cannot go on
 
 Each room draws its own tree in its ``errors.py``. A message says what happened, where, and what to do next.
 """

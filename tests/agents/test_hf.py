@@ -145,6 +145,13 @@ def test_wrong_ids_are_refused_before_they_reach_the_engine(policy: HFPolicy) ->
     assert len(policy.generate([[1]], SamplingParams(max_tokens=2, seed=0))[0].ids) == 2
 
 
+def test_attention_that_misreads_masks_is_refused() -> None:
+    other = tiny(0)
+    other.set_attn_implementation("eager")
+    with pytest.raises(PolicyError, match="sdpa"):
+        HFPolicy(other)
+
+
 def test_closing_and_a_broken_engine_fail_callers_instead_of_hanging(model: LlamaForCausalLM) -> None:
     policy = HFPolicy(model, dtype=torch.float32, slots=2, context=64)
     with pytest.raises(PolicyError, match="engine stopped"):
