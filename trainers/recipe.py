@@ -97,7 +97,7 @@ class RolloutSection(Section):
 
 
 class RewardSection(Section):
-    """A reward function of the environment by name or dotted path: ``resolved`` or ``score``."""
+    """A reward function of the environment by name or dotted path: ``resolved``, ``score`` or ``tests``."""
 
     name: str = "resolved"
 
@@ -146,6 +146,12 @@ class KlSection(Section):
     coefficient: NotNegative = 0.0
     kind: Literal["k2", "k3"] = "k3"
     """k1 is refused: as a loss its expected gradient is zero."""
+
+    @model_validator(mode="after")
+    def _check(self) -> KlSection:
+        if self.coefficient == 0 and "kind" in self.model_fields_set:
+            raise ValueError("kl.coefficient is 0, so kind has no effect; remove it")
+        return self
 
 
 class CorrectionSection(Section):
@@ -227,6 +233,12 @@ class EvalSection(Section):
     temperature: NotNegative = 0.0
     max_tasks: Count | None = None
 
+    @model_validator(mode="after")
+    def _check(self) -> EvalSection:
+        if self.every is None and self.model_fields_set - {"every"}:
+            raise ValueError("eval.every is null, so nothing is evaluated: remove the other options of eval")
+        return self
+
 
 class CheckpointSection(Section):
     """What is kept on disk."""
@@ -304,6 +316,8 @@ class SftRecipe(Run):
     def _check(self) -> SftRecipe:
         if self.batch.model_fields_set & {"epochs", "minibatches"}:
             raise ValueError("sft makes one update per step: remove batch.epochs and batch.minibatches")
+        if "eval_split" in self.env.model_fields_set:
+            raise ValueError("sft evaluates nothing: remove env.eval_split")
         return self
 
 

@@ -69,6 +69,8 @@ def test_all_mistakes_are_told_at_once(tmp_path: Path) -> None:
         (["objective.correction.level=token"], "have no effect"),
         (["objective.old_logprobs=recompute", "objective.correction={kind: tis, low: 0.1}"], "no lower bound"),
         (["objective.kl.kind=k1"], "'k2' or 'k3'"),
+        (["objective.kl.kind=k2"], "kind has no effect"),
+        (["eval={every: null, max_tasks: 3}"], "nothing is evaluated"),
         (["objective.ratio=sequence"], "'token'"),
         (["env.options.reward=score"], "reward.name"),
         (["batch.minibatches=99"], "larger than the number of episodes"),
@@ -91,6 +93,7 @@ def test_options_that_cannot_be_honoured_are_refused(tmp_path: Path, overrides: 
         ("a: [\n", "not YAML"),
         ("algorithm: grpo\nsteps: 1\nsteps: 2\n", r"r\.yaml:3: steps is given twice, first at .*r\.yaml:2"),
         ("algorithm: sft\nsteps: 1\nout: x\nbatch: {epochs: 2}\n", "one update per step"),
+        ("algorithm: sft\nsteps: 1\nout: x\nenv: {eval_split: test}\n", "sft evaluates nothing"),
         ("algorithm: sft\nsteps: 1\nout: x\ndata: {path: a, concurrency: 2}\n", "nothing is played"),
     ],
 )
