@@ -177,7 +177,7 @@ def _from_folder(folder: Path) -> Any:
     try:
         load = cast(Any, AutoModelForCausalLM).from_pretrained
         with _without_bars():
-            return load(folder, dtype=torch.float32, local_files_only=True)
+            return load(folder, dtype=torch.float32, local_files_only=True, attn_implementation="sdpa")
     except (OSError, ValueError) as error:
         raise ConfigError(f"no causal language model in {folder}: {error}") from error
 
