@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
@@ -56,7 +57,13 @@ class TaskFolder:
         known = {task_id: self._proofs[task_id] for task_id, _ in self.entries if task_id in self._proofs}
         path = self.path / PROOF_FILE
         text = json.dumps({"schema": 1, "tasks": {**known, **fresh}}, indent=1, sort_keys=True)
-        path.write_text(text + "\n")
+        # At once: a loader beside us sees the old proof or the new one, never a part.
+        fresh_file = path.with_name(f".{PROOF_FILE}.{os.getpid()}.{threading.get_ident()}")
+        try:
+            fresh_file.write_text(text + "\n")
+            os.replace(fresh_file, path)
+        finally:
+            fresh_file.unlink(missing_ok=True)
         del self._proofs
         return path
 

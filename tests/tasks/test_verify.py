@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +15,7 @@ from forkgym.sandboxes.errors import SandboxDeadError
 from forkgym.tasks import conformance
 from forkgym.tasks.base import Grading, Task
 from forkgym.tasks.errors import GradingError, TaskFormatError
+from forkgym.tasks.folder import TaskFolder
 from forkgym.tasks.verify import Proof, prove, state_of, verify, write_proofs
 from forkgym.tasks.workspace import Bases
 
@@ -108,6 +110,26 @@ def test_proofs_are_stored_and_go_stale(tmp_path: Path, bases: Bases) -> None:
     assert conformance.check(again, bases, sample=0) == [
         "own/half/a: its proof is stale; write it with: forkgym tasks verify own/half/a --write"
     ]
+
+
+def test_a_loader_beside_a_writer_sees_a_whole_proof(tmp_path: Path) -> None:
+    folder = TaskFolder(write_family(tmp_path / "half"), "half")
+    reader = TaskFolder(folder.path, "half")
+    written = threading.Event()
+
+    def write() -> None:
+        for turn in range(300):
+            # Long enough that a write in place is seen half done.
+            folder.write_proofs({"own/half/a": {"digest": str(turn) * 20000}})
+        written.set()
+
+    folder.write_proofs({"own/half/a": {"digest": "0"}})
+    writer = threading.Thread(target=write)
+    writer.start()
+    while not written.is_set():
+        assert TaskFolder(reader.path, "half").build(0).proof["digest"]
+    writer.join()
+    assert sorted(path.name for path in folder.path.iterdir()) == ["files", "hidden", "proof.json", "task.yaml"]
 
 
 def test_a_proof_that_speaks_against_its_task_fails(task: Task) -> None:
