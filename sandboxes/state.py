@@ -22,6 +22,7 @@ import json
 import os
 import platform
 import stat
+import time
 import uuid
 from collections.abc import Generator, Iterable, Iterator
 from dataclasses import asdict, dataclass
@@ -29,12 +30,13 @@ from pathlib import Path
 from typing import Any, cast
 
 from forkgym.sandboxes.base import StrPath
-from forkgym.sandboxes.errors import SandboxUnavailableError
+from forkgym.sandboxes.errors import SandboxTimeoutError, SandboxUnavailableError
 
 ENVIRONMENT = "FORKGYM_STATE"
 _LEASE = "lease.json"
 _KINDS = ("boxes", "layers", "snapshots", "trash")
 _ROOM_WANTED = 2 << 30
+LOCK_PATIENCE = 60.0  # seconds
 # File systems that cannot hold the upper directory of an overlay.
 _NO_UPPER = ("overlay", "nfs", "nfs4", "cifs", "smb3", "9p", "virtiofs", "vfat", "exfat", "ntfs3", "ecryptfs", "fuse")
 
@@ -126,16 +128,37 @@ def state_dir() -> Path:
 
 
 @contextlib.contextmanager
-def locked(root: Path, exclusive: bool = False) -> Generator[None]:
-    """Hold the state directory's lock: shared while a reference is added, exclusive while garbage is picked out."""
-    handle = os.open(root / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+def locked(root: Path, exclusive: bool = False, patience: float = LOCK_PATIENCE) -> Generator[None]:
+    """Hold the state directory's lock: shared while a reference is added, exclusive while garbage is picked out.
+
+    Raises ``SandboxTimeoutError`` if others hold it for ``patience`` seconds: it is only ever held for milliseconds.
+    """
+    path = root / "lock"
+    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH)
+        _lock(handle, fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH, path, patience)
         yield
     finally:
         # Closing is not enough: a child forked by another thread in the meantime holds the same open file.
         fcntl.flock(handle, fcntl.LOCK_UN)
         os.close(handle)
+
+
+def _lock(handle: int, kind: int, path: Path, patience: float) -> None:
+    """``flock`` with an end to the waiting, which the system call does not offer."""
+    deadline, pause = time.monotonic() + patience, 0.0005
+    while True:
+        try:
+            fcntl.flock(handle, kind | fcntl.LOCK_NB)
+            return
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                raise SandboxTimeoutError(
+                    f"{path} was held by another process for {patience:g} s. End the process that `fuser -v {path}` "
+                    f"names if it hangs, or set {ENVIRONMENT} to another directory"
+                ) from None
+        time.sleep(pause)
+        pause = min(2 * pause, 0.02)
 
 
 def owner_alive(path: StrPath) -> bool:
@@ -150,10 +173,10 @@ def owner_alive(path: StrPath) -> bool:
 def reap(root: Path) -> dict[str, int]:
     """Remove boxes whose owner is gone, layers that nobody refers to, and abandoned trash; counts by kind."""
     with locked(root, exclusive=True):
-        boxes = [_to_trash(root, box) for box in _entries(root / "boxes") if not owner_alive(box)]
+        boxes = _all_to_trash(root, [box for box in _entries(root / "boxes") if not owner_alive(box)])
         used = _referenced(root)
-        layers = [_to_trash(root, layer) for layer in _entries(root / "layers") if layer.name not in used]
-        trash = [_to_trash(root, path) for path in _entries(root / "trash") if _abandoned(path)]
+        layers = _all_to_trash(root, [layer for layer in _entries(root / "layers") if layer.name not in used])
+        trash = _all_to_trash(root, [path for path in _entries(root / "trash") if _abandoned(path)])
     for path in (*boxes, *layers, *trash):
         remove_tree(path)
     return {"boxes": len(boxes), "layers": len(layers), "trash": len(trash)}
@@ -260,6 +283,15 @@ def _referenced(root: Path) -> set[str]:
 def _to_trash(root: Path, path: Path) -> Path:
     target = root / "trash" / f"{uuid.uuid4().hex}@{Owner.current().tag()}"
     return path.rename(target)
+
+
+def _all_to_trash(root: Path, paths: Iterable[Path]) -> list[Path]:
+    """As ``_to_trash``, but for the boxes that their owner gave up at the same moment: ``discard`` takes no lock."""
+    moved: list[Path] = []
+    for path in paths:
+        with contextlib.suppress(FileNotFoundError):
+            moved.append(_to_trash(root, path))
+    return moved
 
 
 def _abandoned(path: Path) -> bool:

@@ -1,15 +1,17 @@
 import json
 import os
+import signal
 import stat
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from forkgym.sandboxes import state
-from forkgym.sandboxes.errors import SandboxUnavailableError
+from forkgym.sandboxes.errors import SandboxTimeoutError, SandboxUnavailableError
 from forkgym.sandboxes.state import Lease, Owner
 
 
@@ -146,6 +148,13 @@ def test_a_box_without_a_readable_lease_is_garbage(root):
     assert state.reap(root)["boxes"] == 3
 
 
+def test_a_box_that_its_owner_gives_up_meanwhile_does_not_stop_the_sweep(root):
+    (root / "boxes" / "here").mkdir()
+    gone, here = root / "boxes" / "gone", root / "boxes" / "here"
+    assert [path.parent.name for path in state._all_to_trash(root, [gone, here])] == ["trash"]
+    assert names(root / "boxes") == []
+
+
 def test_trash_is_removed_only_once_its_owner_is_gone(root):
     (root / "layers" / "a").mkdir()
     with_trash = in_another_process("state._to_trash(root, root / 'layers' / 'a')", root)
@@ -186,6 +195,33 @@ def test_nothing_is_removed_while_a_reference_is_being_added(root):
         state.write_json(root / "snapshots" / "s.json", {"layers": ["a"]})
     assert reaper.communicate()[0] == "0\n"
     assert names(root / "layers") == ["a"]
+
+
+def test_a_child_forked_meanwhile_does_not_keep_the_lock(root):
+    with state.locked(root, exclusive=True):
+        child = os.fork()  # inherits the open file, as a child of another thread does
+        if child == 0:
+            time.sleep(600)
+            os._exit(0)
+    try:
+        with state.locked(root, exclusive=True, patience=5.0):
+            assert os.waitpid(child, os.WNOHANG) == (0, 0)
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+
+
+def test_waiting_for_the_lock_has_an_end_that_names_it(root):
+    holder = in_another_process("held = state.locked(root); held.__enter__()", root)
+    with state.locked(root, patience=0.0):  # shared with the other one
+        pass
+    with pytest.raises(SandboxTimeoutError) as told, state.locked(root, exclusive=True, patience=0.05):
+        pass
+    assert str(root / "lock") in str(told.value)
+    assert "set FORKGYM_STATE to another directory" in str(told.value)
+    finish(holder)
+    with state.locked(root, exclusive=True, patience=5.0):
+        pass
 
 
 AWKWARD_TREE = r"""
