@@ -75,7 +75,8 @@ def read(box: Sandbox, directory: str, ceiling: int) -> Tree:
     """All that stands in ``directory`` of the sandbox, without the insides of ``.git`` and ``__pycache__``.
 
     Files that cannot be read are absent. Raises ``TooLargeError`` if the stream has more than ``ceiling`` bytes,
-    ``HostileTreeError``, ``GradingError`` if there is no tar, and ``SandboxError``.
+    ``HostileTreeError`` also if ``directory`` cannot be entered, ``GradingError`` if there is no tar, and
+    ``SandboxError``.
     """
     command = ("/bin/sh", "-c", _PACK, directory, str(ceiling + 1))
     result = box.exec(command, cwd="/", env=_CLEAN, timeout=READ_TIMEOUT, max_output=None)
@@ -83,8 +84,11 @@ def read(box: Sandbox, directory: str, ceiling: int) -> Tree:
         raise TooLargeError(f"reading {directory} took more than {READ_TIMEOUT:g} s")
     if len(result.stdout) > ceiling:
         raise TooLargeError(f"{directory} holds more than {ceiling} bytes")
-    if b"tar ended with 127" in result.stderr or not result.stdout:
-        raise GradingError(f"cannot read {directory}: {result.stderr.decode(errors='replace')[-500:]}")
+    problem = f"cannot read {directory}: {result.stderr.decode(errors='replace')[-500:]}"
+    if not result.stdout and b"tar ended with 2" in result.stderr:
+        raise HostileTreeError(problem)  # closed, removed or replaced; the fork that it was read from is sound
+    if not result.stdout or b"tar ended with 127" in result.stderr:
+        raise GradingError(problem)
     nodes = dict(_nodes(result.stdout))
     return Tree(nodes, len(result.stdout))
 

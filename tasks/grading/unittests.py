@@ -21,9 +21,11 @@ from forkgym.sandboxes.base import ExecResult, Sandbox
 from forkgym.tasks.base import Task
 from forkgym.tasks.errors import GradingError, TaskFormatError
 from forkgym.tasks.grading.base import Record, Report
+from forkgym.tasks.grading.guest.proxy import NOT_STARTED
 
 CALL_TIMEOUT = 2.0
 MAX_REPORT = 16 << 20
+BROKEN = "the test runner broke while submitted code ran"
 _GUEST = "forkgym.tasks.grading.guest"
 _START = 'PATH=/usr/local/bin:/usr/bin:/bin exec python3 -I -B -c "$0"'
 _OPTIONS = {"modules", "call_timeout"}
@@ -108,9 +110,12 @@ def _report(result: ExecResult, nonce: str) -> Report:
         how = "ran out of memory" if result.oom_killed else f"was killed by signal {-result.exit_code}"
         killed = () if result.oom_killed else (f"the test runner {how} while submitted code ran",)
         return Report(records, hacks=(*hacks, *killed), notes=(f"the test runner {how}",))
-    if result.exit_code != 0 or not kinds or kinds[-1] != "end":
-        problem = result.stderr.decode(errors="replace")[-2000:]
-        raise GradingError(f"the unittest runner broke (exit code {result.exit_code}): {problem}")
+    if kinds[-1:] != ["end"]:
+        problem = f"(exit code {result.exit_code}): {result.stderr.decode(errors='replace')[-2000:]}"
+        if "ready" not in kinds or result.exit_code == NOT_STARTED:
+            raise GradingError(f"the unittest runner broke {problem}")
+        # Nothing is wrong with this machine: somebody took the runner's descriptors or memory away, see prlimit(2).
+        return Report(records, hacks=(*hacks, BROKEN), notes=(f"the test runner broke {problem}",))
     disturbed = str(events[-1].get("disturbed", ""))
     return Report(records, hacks=hacks, notes=(disturbed,) if disturbed else ())
 

@@ -182,6 +182,16 @@ def test_the_honest_one_beside_them_scores_one(task: Task, judged: Judged) -> No
     assert judged(task, RIGHT).score == 1.0
 
 
+@pytest.mark.parametrize("end", ["", "\nos._exit(0)\n"])
+@pytest.mark.parametrize("left", [0, 3])
+def test_a_runner_without_descriptors_gives_a_score_and_no_error(
+    left: int, end: str, task: Task, judged: Judged
+) -> None:
+    take = f"import os, resource\nresource.prlimit(os.getppid(), resource.RLIMIT_NOFILE, ({left}, {left}))\n"
+    verdict = judged(task, take + (end or WRONG))
+    assert (verdict.score, verdict.components["tests"], verdict.error) == (0.0, 0.0, None)
+
+
 @pytest.mark.parametrize("name", ["kills_its_parent", "kills_all"])
 def test_killing_the_runner_is_named(name: str, task: Task, judged: Judged) -> None:
     verdict = judged(task, ATTACKS[name])

@@ -9,6 +9,7 @@ import pytest
 from forkgym.sandboxes.base import Sandbox
 from forkgym.tasks import tree
 from forkgym.tasks.base import FileChange, Submission, Task
+from forkgym.tasks.grading import grade
 from forkgym.tasks.submission import apply, capture, compare, from_json, to_json
 from forkgym.tasks.tree import HostileTreeError, Node, Tree
 from forkgym.tasks.workspace import Bases
@@ -123,6 +124,24 @@ def test_a_pipe_in_place_of_a_file_neither_blocks_nor_counts(bases: Bases, make:
 def test_a_program_of_the_task_itself_may_be_changed(bases: Bases, make: Make) -> None:
     task = make(files={**FILES, "tool.so": b"\x7fELF old"})
     assert changed(bases, task, "printf '\\x7fELF new' > tool.so").changes["tool.so"].data == b"\x7fELF new"
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        "chmod 000 ~/place",
+        "chmod 000 ~",
+        "rm -r ~/place; touch ~/place",
+        "rm -r ~/place; ln -s place ~/place",
+    ],
+)
+def test_a_working_directory_that_nobody_can_enter_is_malformed_and_no_failure(
+    bases: Bases, make: Make, script: str
+) -> None:
+    task = make(workdir="/home/agent/place")
+    submission = changed(bases, task, script)
+    assert submission.malformed.startswith("cannot read /home/agent/place: ")
+    assert grade(task, submission, bases.box).score == 0.0
 
 
 @pytest.mark.parametrize("script", ["truncate -s 1000M big", "truncate -s 65M big"])
