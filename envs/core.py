@@ -10,7 +10,7 @@ import copy
 import sys
 import weakref
 from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from typing import Any, cast, get_args
 
 import gymnasium as gym
 from gymnasium.spaces import Dict, Space
@@ -30,9 +30,10 @@ from forkgym.envs.episode import EpisodeState, Outcome, line
 from forkgym.envs.errors import EpisodeOverError, FailedError, ResetError, blame
 from forkgym.envs.privileged import describe
 from forkgym.envs.spaces import ToolCalls, UnicodeText
-from forkgym.envs.text import cap
+from forkgym.envs.text import cap, valid, written
 from forkgym.envs.tools.registry import build
 from forkgym.envs.world import Holdings, World
+from forkgym.errors import ConfigError
 from forkgym.sandboxes.base import Backend, Limits, Sandbox
 from forkgym.sandboxes.errors import SnapshotError
 from forkgym.tasks.base import Submission, Task, Verdict
@@ -203,12 +204,19 @@ class CodingEnv(gym.Env[Observation, ToolCall]):
         }
 
     def charge_tokens(self, count: int) -> None:
-        """Count tokens that the agent used. Past ``max_tokens`` the next step ends the episode, after its tool call."""
-        self._running("charge_tokens").tokens += count
+        """Count tokens that the agent used. Past ``max_tokens`` the next step ends the episode, after its tool call.
+
+        Raises ``ConfigError`` for anything but a whole number of at least 0.
+        """
+        state = self._running("charge_tokens")
+        if isinstance(count, bool) or not isinstance(count, int) or count < 0:  # pyright: ignore
+            raise ConfigError(f"charge_tokens({count!r}): give a whole number of at least 0")
+        state.tokens += count
 
     def truncate(self, reason: TruncationReason) -> StepResult:
         """End the episode by a limit that only the caller knows (``context``), graded as at any limit."""
         state = self._running("truncate")
+        checks.check_choice("reason", reason, list(get_args(TruncationReason)))
         try:
             return self._end(state, ToolResult(f"The episode ended: {reason} limit."), reason)
         except FailedError as failure:
@@ -358,7 +366,7 @@ class CodingEnv(gym.Env[Observation, ToolCall]):
         return self._respond(ToolResult(f"The environment failed ({failure.kind}); this episode is not scored."), 0.0)
 
     def _respond(self, result: ToolResult, reward: float) -> StepResult:
-        text = cap(result.text, self._cap)
+        text = cap(valid(result.text), self._cap)
         self._record("observation", text)
         status = None if self.outcome is None else self.outcome.status
         return (
@@ -370,7 +378,7 @@ class CodingEnv(gym.Env[Observation, ToolCall]):
         )
 
     def _record(self, kind: str, what: object) -> None:
-        text = what if isinstance(what, str) else repr(what)
+        text = what if isinstance(what, str) else written(what)
         self._current("record").transcript.append((kind, text))
         if self.render_mode == "human":
             sys.stdout.write(line(kind, text) + "\n")

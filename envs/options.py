@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -40,9 +39,9 @@ def check_choice(name: str, value: object, allowed: list[Any]) -> None:
 
 
 def check_positive(name: str, value: object, *, whole: bool = True) -> None:
-    """Raise ``ConfigError`` unless ``value`` is ``None`` or a positive finite number, by default a whole one."""
+    """Raise ``ConfigError`` unless ``value`` is ``None`` or a positive number below 2**63, by default a whole one."""
     kinds = int if whole else (int, float)
-    if value is not None and (isinstance(value, bool) or not isinstance(value, kinds) or not 0 < value < math.inf):
+    if value is not None and (isinstance(value, bool) or not isinstance(value, kinds) or not 0 < value < 1 << 63):
         raise ConfigError(f"{name} must be a positive {'whole ' if whole else ''}number or None, got {value!r}")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from forkgym.envs.base import RewardFunction
+from forkgym.errors import ConfigError
 from forkgym.registry import resolve
 from forkgym.tasks.base import Verdict
 from forkgym.tasks.errors import GradingError
@@ -35,14 +36,21 @@ def tests(verdict: Verdict) -> float:
 
 def build(reward: str | RewardFunction) -> RewardFunction:
     """The function of this name, or the function itself."""
-    return resolve("reward", reward, REWARDS) if isinstance(reward, str) else reward
+    if isinstance(reward, str):
+        return resolve("reward", reward, REWARDS)
+    if not callable(reward):
+        raise ConfigError(f"reward is a name, a dotted path or a function of a verdict, got {reward!r}")
+    return reward
 
 
 def apply(function: RewardFunction, verdict: Verdict) -> float:
-    """The finite reward of a scored verdict. Raises ``GradingError`` for an unscored one or for NaN and infinity."""
+    """The finite reward of a scored verdict. Raises ``GradingError`` if it is unscored, and for text, NaN, infinity."""
     if verdict.score is None:
         raise GradingError(f"the grader gave no score: {verdict.error}")
-    value = float(function(verdict))
+    found: object = function(verdict)
+    if isinstance(found, str | bytes):  # float() would read them
+        raise GradingError(f"the reward function returned {found!r}, which is no number")
+    value = float(found)  # pyright: ignore[reportArgumentType]
     if not math.isfinite(value):
         raise GradingError(f"the reward function returned {value}, which is not finite")
     return value

@@ -28,6 +28,7 @@ _KEYWORDS = {
 }
 _SAMPLE_CHARACTERS = "abcdefghij klmnop_qrst.uvwxyz/0123456789-\n"
 _SAMPLE_LENGTH = 24
+_MOST = 1 << 63  # no count, line or time is larger, and larger ones break what they are handed to
 
 Schema = Mapping[str, Any]
 
@@ -134,7 +135,9 @@ def _has_type(kind: str, value: Any) -> bool:
         return isinstance(value, bool)
     if isinstance(value, bool) or not isinstance(value, int | float):
         return False
-    return isinstance(value, int) if kind == "integer" else math.isfinite(value)
+    if isinstance(value, int):  # of any size: a float could not hold it
+        return abs(value) < _MOST
+    return kind == "number" and math.isfinite(value)
 
 
 def _object_problem(schema: Schema, value: Mapping[Any, Any], where: str) -> str | None:
@@ -166,6 +169,8 @@ def _describe(value: Any) -> str:
     names = {dict: "an object", list: "an array", str: "a string", bool: "a boolean", type(None): "null"}
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
+    if isinstance(value, int) and not isinstance(value, bool) and abs(value) >= _MOST:
+        return "one beyond 2**63"
     return names.get(
         cast("type[Any]", type(value)), "a number" if isinstance(value, int | float) else type(value).__name__
     )

@@ -88,6 +88,12 @@ class ToolCalls(Space[ToolCall]):
 
     def problem(self, x: Any) -> str | None:
         """What is wrong with an action, in words for the agent, or ``None``. Never raises, whatever ``x`` is."""
+        try:
+            return self._problem(x)
+        except Exception as error:  # of the value itself: its repr, its hash, a number too long to be written out
+            return f"it cannot be read ({type(error).__name__})"
+
+    def _problem(self, x: Any) -> str | None:
         if not isinstance(x, dict):
             return f'an action is {{"tool": name, "arguments": {{...}}}}, got {type(x).__name__}'
         action = cast("dict[Any, Any]", x)

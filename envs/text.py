@@ -32,5 +32,18 @@ def cap(text: str, limit: int) -> str:
     return text[:head] + longer + text[len(text) - (keep - head) :]
 
 
+def valid(text: str) -> str:
+    """``text`` with each lone surrogate, which no UTF-8 can carry, written out as an escape."""
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
+def written(value: object) -> str:
+    """``repr`` of any value as text that can be printed and stored; what has none is named by its type."""
+    try:
+        return valid(repr(value))
+    except Exception as error:  # nested too deep, a number too long, a repr that raises
+        return f"<{type(value).__name__}: {type(error).__name__}>"
+
+
 def _note(count: int) -> str:
     return f"\n[... {count} characters cut ...]\n"

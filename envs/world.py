@@ -36,6 +36,8 @@ class World:
         self.tasks: TaskSet = task_room.load(tasks, split=split)
         if not len(self.tasks):
             raise ConfigError("the task set is empty")
+        if limits is not None and not isinstance(limits, Limits | Mapping):  # pyright: ignore
+            raise ConfigError(f'limits is a mapping such as {{"memory": "512M"}} or Limits, got {limits!r}')
         self._bases = _shared(sandbox, os.getpid()) if isinstance(sandbox, str) else _bases(sandbox)
         self._limits = limits if limits is None or isinstance(limits, Limits) else parse_limits(limits)
         self._common_tools: frozenset[str] | None = None

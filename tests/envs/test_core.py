@@ -21,6 +21,10 @@ def text(result):
     return result[0]["text"]
 
 
+def bash_call(command, **more):
+    return {"tool": "bash", "arguments": {"command": command, **more}}
+
+
 def test_an_episode_that_solves_the_task(make, calc):
     env = make()
     observation, info = env.reset(seed=7)
@@ -102,6 +106,57 @@ def test_a_malformed_action_costs_a_turn_and_changes_nothing(make, calc, action,
     assert (reward, terminated, truncated, info["turn"], info["tool_error"]) == (0.0, False, False, 1, True)
     assert env.box.read_file("/work/calc.py") == calc.broken
     assert env.step(calc.bash("true"))[4]["tool_error"] is False
+
+
+def nested(depth):
+    value = []
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+class Silent(str):
+    def __repr__(self):
+        raise RuntimeError("no repr")
+
+
+@pytest.mark.parametrize(
+    ("action", "words"),
+    [
+        (bash_call("ls", timeout=10**400), "bash.timeout must be a number, got one beyond 2**63"),
+        (bash_call("ls", timeout=-(10**5000)), "bash.timeout must be a number, got one beyond 2**63"),
+        ({"tool": 10**5000, "arguments": {}}, "it cannot be read (ValueError)"),
+        ({"tool": "bash", "arguments": nested(100_000)}, "bash must be an object, got an array"),
+        ({Silent("tool"): "bash"}, "it cannot be read (RuntimeError)"),
+        (Malformed("half of a pair: \ud800"), "half of a pair: \\ud800"),
+    ],
+    ids=["huge timeout", "number without text", "tool without text", "deep", "no repr", "surrogate"],
+)
+def test_hostile_values_are_answered_like_any_wrong_action(make, action, words):
+    env = make(render_mode="ansi")
+    env.reset(seed=1)
+    observation, _, terminated, truncated, info = env.step(action)
+    assert words in observation["text"]
+    assert observation in env.observation_space
+    assert (terminated, truncated, info["tool_error"], info["turn"]) == (False, False, True, 1)
+    env.render().encode()
+
+
+@pytest.mark.parametrize("count", [-1, math.nan, 1.5, True, None, "3"])
+def test_only_whole_tokens_are_counted(make, count):
+    env = make()
+    env.reset(seed=1)
+    with pytest.raises(ConfigError, match="charge_tokens"):
+        env.charge_tokens(count)
+    assert env.usage()["tokens"] == 0
+
+
+def test_a_limit_that_does_not_exist_is_refused(make):
+    env = make()
+    env.reset(seed=1)
+    with pytest.raises(ConfigError, match="unknown reason 'contxt'; did you mean 'context'"):
+        env.truncate("contxt")
+    assert env.outcome is None
 
 
 def test_the_turn_limit_truncates_and_grades(make, calc):

@@ -30,6 +30,13 @@ def test_a_reward_is_finite(value):
         rewards.apply(lambda verdict: value, FULL)
 
 
+def test_text_is_no_reward_and_a_number_no_function():
+    with pytest.raises(GradingError, match="which is no number"):
+        rewards.apply(lambda verdict: "1.0", FULL)  # pyright: ignore
+    with pytest.raises(ConfigError, match="got 3"):
+        rewards.build(3)  # pyright: ignore
+
+
 def test_an_unscored_verdict_has_no_reward():
     with pytest.raises(GradingError, match="no report"):
         rewards.apply(rewards.build("resolved"), BROKEN)
