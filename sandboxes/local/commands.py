@@ -75,7 +75,8 @@ def give(fd: int, owner: tuple[int, int] | None) -> int:
 
 def check_timeout(timeout: float) -> float:
     """The timeout as given, if it is a positive number."""
-    if not timeout > 0 or math.isnan(timeout):
+    number = isinstance(timeout, int | float)  # pyright: ignore[reportUnnecessaryIsInstance]
+    if not number or not (0 < timeout < 1 << 63 or timeout == math.inf):
         raise ConfigError(f"timeout is {timeout!r}; give a positive number of seconds")
     return timeout
 

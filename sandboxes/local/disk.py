@@ -18,14 +18,14 @@ from typing import Any
 
 from forkgym.sandboxes import state
 from forkgym.sandboxes.base import SandboxSpec
-from forkgym.sandboxes.errors import SandboxError, SandboxLimitError
+from forkgym.sandboxes.errors import SandboxError, SandboxLimitError, SnapshotError
 from forkgym.sandboxes.local import cleanup, launcher
 from forkgym.sandboxes.local.image import Image
 from forkgym.sandboxes.local.mounts import VOLUMES
 
 _MOST_LAYERS = 480  # overlayfs takes 500
 _MERGE_AT = 32
-_MERGE_PATIENCE = 600.0  # seconds
+_COPY_PATIENCE = 600.0  # seconds, for as many bytes as a sandbox may hold
 
 
 def new_id() -> str:
@@ -72,12 +72,23 @@ class Disk:
         self._generation = 0
         self._box = box
         _uses.refer(box, layers)
-        self._lease = state.Lease.take(root / "boxes", box, layers)
         try:
-            self._upper = self._make_upper(self._layer(layers[0]) if layers else None)
-        except OSError:
-            self._lease.release()
+            self._lease = state.Lease.take(root / "boxes", box, layers)
+            try:
+                self._require(layers)
+                self._upper = self._make_upper(self._layer(layers[0]) if layers else None)
+            except BaseException:
+                self._lease.release()
+                raise
+        except BaseException:
+            _uses.refer(box, ())
             raise
+
+    def _require(self, layers: Iterable[str]) -> None:
+        """From the lease on nobody removes these layers, but the snapshot may have been deleted just before."""
+        for layer in layers:
+            if not self._layer(layer).is_dir():
+                raise SnapshotError(f"layer {layer} is gone: its snapshot was deleted meanwhile")
 
     def message(self) -> dict[str, Any]:
         """The part of a request that says what to mount."""
@@ -87,14 +98,20 @@ class Disk:
         """True if nothing was written since the last freeze."""
         return not any(os.listdir(self._upper / volume) for volume in VOLUMES)
 
-    def used(self) -> int:
-        """Bytes that the writable layer occupies. What was written before the last freeze belongs to frozen layers."""
+    def used(self) -> int | None:
+        """Bytes that the writable layer occupies; ``None`` for a tree too deep to be walked.
+
+        What was written before the last freeze belongs to frozen layers.
+        """
         blocks = 0
         for volume in VOLUMES:
-            for _, _, files, top in os.fwalk(self._upper / volume):
-                for name in files:
-                    with contextlib.suppress(FileNotFoundError):
-                        blocks += os.stat(name, dir_fd=top, follow_symlinks=False).st_blocks
+            try:
+                for _, _, files, top in os.fwalk(self._upper / volume):
+                    for name in files:
+                        with contextlib.suppress(FileNotFoundError):
+                            blocks += os.stat(name, dir_fd=top, follow_symlinks=False).st_blocks
+            except (RecursionError, OSError):  # a tree of a thousand levels: it holds a descriptor for each
+                return None
         return blocks * 512
 
     @property
@@ -119,8 +136,15 @@ class Disk:
         with self._lock:
             self._pending = (frozen,)
             self._write_lease()
-            target = self._make_upper(self._upper, self._layer(frozen))
-            launcher.ask(zygote.socket, {"op": "copy", "source": str(self._upper), "target": str(target)})
+            target = self._layer(frozen)
+            try:
+                self._make_upper(self._upper, target)
+                request = {"op": "copy", "source": str(self._upper), "target": str(target)}
+                launcher.ask(zygote.socket, request, patience=_COPY_PATIENCE)
+            except (SandboxError, OSError):
+                state.remove_tree(target)
+                self.settle()
+                raise
             return (frozen, *self._layers)
 
     def _switch(self, zygote: launcher.Zygote, pid: int, pidfd: int) -> None:
@@ -167,7 +191,7 @@ class Disk:
         request: dict[str, Any] = {"op": "squash", "image": self._image.lowers, "target": str(target)}
         request["layers"] = [str(self._layer(layer)) for layer in chain]
         try:
-            launcher.ask(zygote.socket, request, patience=_MERGE_PATIENCE)
+            launcher.ask(zygote.socket, request, patience=_COPY_PATIENCE)
         except (SandboxError, launcher.Refused):
             # For example a renamed directory of the image: this chain stays as it is, up to the kernel's limit.
             with self._lock:

@@ -32,7 +32,10 @@ _RESET_SIGNALS = (signal.SIGINT, signal.SIGPIPE, signal.SIGXFSZ)
 
 @dataclass(frozen=True)
 class BoxSpec:
-    """What the first process needs to know. ``nested``: rootless, one id of the host serves all ids inside."""
+    """What the first process needs to know. ``nested``: rootless, one id of the host serves all ids inside.
+
+    ``fresh``: nobody has worked in these files yet.
+    """
 
     root: mounts.RootSpec
     uid: int
@@ -40,12 +43,13 @@ class BoxSpec:
     workdir: str
     hostname: str
     rlimits: dict[str, int]
+    fresh: bool
     nested: bool
 
     @classmethod
     def from_message(cls, message: dict[str, Any], nested: bool) -> BoxSpec:
         """Read it from the request that the client sent."""
-        names = ("uid", "gid", "workdir", "hostname", "rlimits")
+        names = ("uid", "gid", "workdir", "hostname", "rlimits", "fresh")
         return cls(mounts.RootSpec.from_message(message), **{name: message[name] for name in names}, nested=nested)
 
 
@@ -322,7 +326,19 @@ def _nest(spec: BoxSpec) -> None:
 
 
 def _make_workdir(spec: BoxSpec) -> None:
-    os.makedirs(spec.workdir, exist_ok=True)
+    """Make the working directory and give it to the sandbox's user."""
+    if spec.fresh:
+        os.makedirs(spec.workdir, exist_ok=True)
+        _hand_workdir_over(spec)
+        return
+    # In a fork, what stands there (a link to another's directory, a file, nothing) is what the user left behind.
+    if not os.path.lexists(spec.workdir):
+        with contextlib.suppress(OSError):
+            os.makedirs(spec.workdir)
+            _hand_workdir_over(spec)
+
+
+def _hand_workdir_over(spec: BoxSpec) -> None:
     status = os.stat(spec.workdir)
     shared = status.st_mode & stat.S_IWOTH or spec.workdir == "/"
     if not (spec.nested or shared or status.st_uid == spec.uid):

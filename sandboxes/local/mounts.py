@@ -178,17 +178,41 @@ def _attach_volumes(built: Sequence[int]) -> None:
 
 
 def _attach_binds(spec: RootSpec, built: Sequence[int]) -> None:
-    for (source, target), fd in zip(spec.binds, built[3:], strict=True):
-        place = _STAGE + target
-        if os.path.isdir(source_of(fd)):
-            os.makedirs(place, exist_ok=True)
-        elif not os.path.exists(place):
-            os.makedirs(os.path.dirname(place), exist_ok=True)
-            os.close(os.open(place, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o644))
-        try:
-            syscalls.move_mount(fd, place)
-        except OSError as error:
-            raise OSError(error.errno, f"cannot show {source} at {target}: {os.strerror(error.errno or 0)}") from error
+    root = os.open(_STAGE, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        for (source, target), fd in zip(spec.binds, built[3:], strict=True):
+            try:
+                place = _place(root, os.path.normpath(f"/{target}"), stat.S_ISDIR(os.fstat(fd).st_mode))
+                try:
+                    syscalls.move_mount(fd, place)
+                finally:
+                    os.close(place)
+            except OSError as error:
+                reason = os.strerror(error.errno or 0)
+                raise OSError(error.errno, f"cannot show {source} at {target}: {reason}") from error
+    finally:
+        os.close(root)
+
+
+def _place(root: int, target: str, directory: bool) -> int:
+    """A descriptor of the place ``target`` below ``root``, made if need be.
+
+    "/" may still be the host's here, and links on the way may be an agent's work: they must lead nowhere but inside.
+    """
+    flags = os.O_PATH | (os.O_DIRECTORY if directory else 0)
+    try:
+        return syscalls.openat2(target, flags, root=root)
+    except FileNotFoundError:
+        above, name = os.path.split(target)
+    parent = _place(root, above, directory=True)
+    try:
+        if directory:
+            os.mkdir(name, 0o755, dir_fd=parent)
+        else:
+            os.close(os.open(name, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o644, dir_fd=parent))
+    finally:
+        os.close(parent)
+    return syscalls.openat2(target, flags, root=root)
 
 
 def source_of(fd: int) -> str:

@@ -81,7 +81,7 @@ class LocalSandbox:
         self._socket, theirs = wire.pair()
         try:
             self._group = Group.create(self.id, spec.limits)
-            request = {"op": "create", **self._disk.message(), **self._message()}
+            request = {"op": "create", **self._disk.message(), **self._message(), "fresh": not origin.layers}
             self._starting = launcher.Reply(self._zygote.socket, request, [theirs.fileno()])
             self._closed = False
         except BaseException as error:
@@ -196,13 +196,26 @@ class LocalSandbox:
             shells = dict(self._shells)
         with self._state_lock:
             freezer = Freezer(self, self._zygote, self._disk, self._pid, self._pidfd)
-            chain = _shielded(lambda: freezer.freeze(shells, background))
+            try:
+                chain = _shielded(lambda: freezer.freeze(shells, background))
+            except OSError as error:
+                raise self._not_frozen(error) from error
             states = {**self._saved_shells, **{name: shell.state for name, shell in shells.items()}}
             try:
                 yield Frozen(chain, states, (*self.lineage, self.id), self.spec.image)
             finally:
-                self._disk.settle()
-                self._disk.merge_if_long(self._zygote)
+                if not self._closed:
+                    self._disk.settle()
+                    self._disk.merge_if_long(self._zygote)
+
+    def _not_frozen(self, error: OSError) -> BaseException:
+        if isinstance(error, SandboxError):
+            return error
+        if self._closed:
+            return SandboxDeadError(f"sandbox {self.id} was closed meanwhile")
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            return SandboxLimitError(f"no space left in {self._root} for the state of sandbox {self.id}: {error}")
+        return SandboxError(f"the state of sandbox {self.id} could not be frozen: {error}")
 
     def usage(self) -> Usage:
         """See ``Sandbox.usage``."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import secrets
 import select
 import shlex
@@ -102,9 +103,11 @@ class _Session:
             os.ftruncate(self.long, 0)
             os.pwrite(self.long, text, 0)
             words, without = f'"$(</dev/fd/{_LONG_FD})"', f"{_REPORT_FD}>&- {_LONG_FD}>&-"
-        report = f'builtin printf "%s\\0%d\\0%s\\0" {token} $? "${{PWD-}}"; {_DUMP}; builtin printf "\\0%s\\0" {token}'
+        begin, end = f'builtin printf "%s\\0%d\\0%s\\0" {token} "$?" "${{PWD-}}"', f'builtin printf "\\0%s\\0" {token}'
         # Without the empty line, bash would stumble over the second line after an unbalanced quote in the first.
-        self.send_now(f"eval {words} </dev/null {without}\n\n{{ {report}; }} 2>/dev/null >&{_REPORT_FD}\n")
+        self.send_now(
+            f"eval {words} </dev/null {without}\n\n{{ {begin}; {_DUMP}; {end}; }} 2>/dev/null >&{_REPORT_FD}\n"
+        )
 
     def push(self) -> None:
         """Write what the pipe takes."""
@@ -296,8 +299,10 @@ def _read_report(fd: int, received: bytearray) -> bool:
 
 
 def _parse(received: bytes, end: bytes) -> _Report | None:
-    parts = received.split(end)
-    if len(parts) < 3:
+    """The report that ends ``received``; ``None`` for anything else, which only a command that went after our
+    descriptors could have written there."""
+    fields = received.split(end)[-2].split(b"\0", 2) if received.count(end) > 1 else []
+    if len(fields) != 3 or not re.fullmatch(rb"[0-9]{1,3}", fields[0]):
         return None
-    code, cwd, script = parts[-2].split(b"\0", 2)
+    code, cwd, script = fields
     return _Report(int(code), ShellState(os.fsdecode(cwd), os.fsdecode(script.rstrip(b"\0"))))

@@ -33,9 +33,9 @@ MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_BIND, MS_REC, MS_PRIVATE, MS_SLAVE = 2, 4, 8,
 MNT_DETACH = 2
 AT_FDCWD, AT_EMPTY_PATH, AT_RECURSIVE = -100, 0x1000, 0x8000
 OPEN_TREE_CLONE, OPEN_TREE_CLOEXEC = 1, os.O_CLOEXEC
-MOVE_MOUNT_F_EMPTY_PATH = 4
+MOVE_MOUNT_F_EMPTY_PATH, MOVE_MOUNT_T_EMPTY_PATH = 4, 0x40
 ATTR_RDONLY, ATTR_NOSUID, ATTR_NODEV, ATTR_IDMAP = 1, 2, 4, 0x100000
-RESOLVE_NO_MAGICLINKS = 2
+RESOLVE_NO_MAGICLINKS, RESOLVE_IN_ROOT = 2, 0x10
 PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_NAME, PR_SET_SECCOMP = 1, 4, 15, 22
 PR_CAPBSET_DROP, PR_SET_SECUREBITS, PR_SET_NO_NEW_PRIVS = 24, 28, 38
 SECBIT_NO_SETUID_FIXUP = 1 << 2
@@ -101,9 +101,12 @@ def open_tree(path: str, *, clone: bool = False, recursive: bool = False, direct
     return _call("open_tree", directory, path, flags | (0 if path else AT_EMPTY_PATH))
 
 
-def move_mount(fd: int, target: str) -> None:
-    """Attach the mount ``fd`` at ``target``."""
-    _call("move_mount", fd, "", AT_FDCWD, target, MOVE_MOUNT_F_EMPTY_PATH)
+def move_mount(fd: int, target: str | int) -> None:
+    """Attach the mount ``fd`` at ``target``, a path or a descriptor of one."""
+    if isinstance(target, int):
+        _call("move_mount", fd, "", target, "", MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH)
+    else:
+        _call("move_mount", fd, "", AT_FDCWD, target, MOVE_MOUNT_F_EMPTY_PATH)
 
 
 def mount_setattr(fd: int, *, set: int = 0, clear: int = 0, userns: int = 0, recursive: bool = False) -> None:
@@ -132,10 +135,11 @@ def new_filesystem(kind: str, options: dict[str, str | int | None], lowers: list
         os.close(context)
 
 
-def openat2(path: str, flags: int, mode: int = 0, resolve: int = RESOLVE_NO_MAGICLINKS) -> int:
-    """Open without following the links of /proc that lead anywhere."""
+def openat2(path: str, flags: int, mode: int = 0, root: int | None = None) -> int:
+    """Open without following the links of /proc that lead anywhere; with ``root``, as if that directory were "/"."""
+    resolve = RESOLVE_NO_MAGICLINKS | (0 if root is None else RESOLVE_IN_ROOT)
     how = struct.pack("QQQ", flags | os.O_CLOEXEC, mode if flags & os.O_CREAT else 0, resolve)
-    return _call("openat2", AT_FDCWD, path, how, len(how))
+    return _call("openat2", AT_FDCWD if root is None else root, path, how, len(how))
 
 
 def prctl(option: int, *arguments: int) -> None:

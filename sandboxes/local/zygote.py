@@ -135,9 +135,15 @@ class Zygote:
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             for volume in mounts.VOLUMES:
                 source, target = (os.path.join(message[name], volume) for name in ("source", "target"))
-                pid = os.posix_spawn(_COPY, ["cp", "-a", "--", source + "/.", target], {})
+                said = wire.memory_file(b"")
+                actions = [(os.POSIX_SPAWN_DUP2, said, 2)]
+                pid = os.posix_spawn(_COPY, ["cp", "-a", "--", source + "/.", target], {}, file_actions=actions)
                 if os.waitpid(pid, 0)[1]:
-                    raise OSError(errno.EIO, "the writable layer could not be copied")
+                    tail = os.pread(said, 200, max(0, os.fstat(said).st_size - 200))
+                    reason = tail.decode(errors="replace").strip().rpartition(": ")[2]
+                    number = errno.ENOSPC if reason == os.strerror(errno.ENOSPC) else errno.EIO
+                    raise OSError(number, f"the writable layer could not be copied: {reason}")
+                os.close(said)
 
         self._aside(reply, copy)
 

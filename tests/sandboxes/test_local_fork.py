@@ -8,9 +8,11 @@ import time
 import pytest
 
 from forkgym.sandboxes import create, state
-from forkgym.sandboxes.errors import ForkBusyError, SnapshotError
+from forkgym.sandboxes.errors import ForkBusyError, SandboxError, SnapshotError
 from forkgym.sandboxes.local import cleanup
 from forkgym.sandboxes.local.backend import LocalBackend
+from forkgym.sandboxes.local.sandbox import start_all
+from forkgym.sandboxes.local.snapshots import Frozen
 
 LIST = (
     "find /work /home/agent -type d -printf '%P d %m\\n' -o -printf '%P %y %m %s %l\\n' | sort;"
@@ -230,6 +232,44 @@ def test_a_renamed_directory_of_the_image_survives_many_freezes(box, step):
     with box.fork()[0] as child:
         assert child.exec("ls -A /etc/moved; ls /etc/skel", user="root").stdout == moved.stdout
         assert len(child.list_dir("/work")) == 34
+
+
+@pytest.mark.parametrize("left", ["touch", "mkfifo", "ln -s /nowhere", "ln -s /etc", "true"])
+def test_whatever_stands_for_the_working_directory_is_forked(left):
+    with create("local", workdir="/home/agent/place") as box:
+        box.exec(f"rm -r place; {left} place", cwd="/home/agent")
+        shown = "stat -c '%F %N' place; stat -c %U /etc"
+        before = box.exec(shown, cwd="/home/agent").stdout
+        with box.fork()[0] as child:
+            expected = before if left != "true" else b"directory 'place'\n" + before
+            assert child.exec(shown, cwd="/home/agent").stdout == expected
+            assert expected.endswith(b"root\n")  # root did not give the link's target away
+
+
+def test_a_state_that_cannot_be_copied_is_told_and_leaves_nothing(box):
+    deep = "import os\nfor _ in range(120):\n    os.mkdir('d' * 50)\n    os.chdir('d' * 50)"
+    assert box.exec(["python3", "-c", deep]).ok
+    box.exec("sleep 600 >/dev/null 2>&1 &")  # so that it has to be copied, and cp stops at PATH_MAX
+    before = layers_on_disk()
+    with pytest.raises(SandboxError, match=r"could not be frozen: .* could not be copied: .*File name too long"):
+        box.fork()
+    assert layers_on_disk() == before
+    assert box.exec("pkill sleep; echo alive").stdout == b"alive\n"
+    close_all(box.fork())
+
+
+def test_a_very_deep_tree_has_no_size_but_usage(box):
+    deep = "import os\nfor _ in range(3000):\n    os.mkdir('d')\n    os.chdir('d')"
+    assert box.exec(["python3", "-c", deep]).ok
+    assert box.usage().disk_bytes is None
+
+
+def test_a_layer_that_was_deleted_meanwhile_is_a_snapshot_error(box):
+    before = sorted((state.state_dir() / "boxes").iterdir())
+    with pytest.raises(SnapshotError, match="its snapshot was deleted meanwhile"):
+        start_all(box.spec, Frozen(layers=("0123456789abcdef",)), 1)
+    cleanup.wait()
+    assert sorted((state.state_dir() / "boxes").iterdir()) == before
 
 
 def test_many_threads_fork_and_close_at_random():

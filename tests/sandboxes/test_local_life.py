@@ -202,6 +202,21 @@ def test_a_host_directory_can_be_shown_read_only(tmp_path):
         create("local", mounts=[Mount(str(tmp_path / "no-such"), "/given")])
 
 
+@pytest.mark.parametrize("busy", [False, True], ids=["exchanged", "copied"])
+@pytest.mark.parametrize("kind", ["directory", "file"])
+def test_a_link_in_the_way_of_a_mount_does_not_lead_to_the_host(own_state, kind, busy):
+    given, victim = own_state.parent / f"given-{kind}-{busy}", own_state.parent / f"victim-{kind}-{busy}"
+    given.mkdir() if kind == "directory" else given.write_text("")
+    victim.mkdir()
+    victim.chmod(0o777)  # as /tmp is, or as the home of an ordinary user is to that user's sandboxes
+    with create("local", mounts=[Mount(str(given), "/work/sub/given")]) as box:
+        running = "sleep 600 >/dev/null 2>&1 &" if busy else ""
+        assert box.exec(f"{running} mv sub old; ln -s {victim} sub").ok
+        with contextlib.suppress(SandboxError):  # a mount that finds no place may be refused
+            box.fork()[0].close()
+    assert list(victim.iterdir()) == []
+
+
 def test_options_that_cannot_be_met_are_named():
     with pytest.raises(ImageError, match="debian:12"):
         create("local", image="debian:12")

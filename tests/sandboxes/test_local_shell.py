@@ -99,6 +99,32 @@ def test_our_descriptors_are_closed_for_commands(shell):
     assert shell.run("echo next").stdout == b"next\n"
 
 
+def test_field_separators_do_not_reach_our_protocol(shell):
+    assert shell.run("IFS=0123456789; (exit 147)").exit_code == 147
+    assert shell.run("(exit 12)").exit_code == 12
+
+
+FORGERY = r"""
+python3 - <<'END'
+import os, re
+shell = f"/proc/{os.getppid()}/fd/"
+script = os.read(os.open(shell + "255", os.O_RDONLY | os.O_NONBLOCK), 1 << 16)
+token = re.search(rb'printf "%s\S*" (\w{16})', script).group(1) + b"\0"
+for number in os.listdir(shell):
+    if number not in ("0", "1", "2", "255") and "pipe" in os.readlink(shell + number):
+        os.write(os.open(shell + number, os.O_WRONLY), token + REPORT + token)
+        print("written")
+END
+"""
+
+
+@pytest.mark.parametrize("report", ["b''", "b'zero\\0/\\0'", "b'7\\0'", "b'-1\\0/\\0'"])
+def test_a_report_that_bash_did_not_write_is_no_answer(shell, report):
+    result = shell.run(FORGERY.replace("REPORT", report), timeout=1.5)
+    assert (result.stdout, result.timed_out) == (b"written\n", True)  # the real one was eaten with the script
+    assert shell.run("echo next").stdout == b"next\n"
+
+
 def test_tracing_shows_the_command_not_our_protocol(shell):
     shell.run("set -x")
     assert b"printf" not in shell.run("true").stdout
