@@ -91,7 +91,11 @@ class Lease:
         lease = cls(kind_dir / id)
         with locked(kind_dir.parent):
             lease.path.mkdir(mode=0o700)
-            lease._write(layers)
+            try:
+                lease._write(layers)
+            except OSError:
+                lease.path.rmdir()
+                raise
         return lease
 
     def update(self, layers: Iterable[str]) -> None:
@@ -186,7 +190,7 @@ def drop_layers(root: Path, ids: Iterable[str]) -> int:
     """Remove those of these layers that nobody refers to any more; returns how many."""
     with locked(root, exclusive=True):
         free = set(ids) - _referenced(root)
-        layers = [_to_trash(root, root / "layers" / name) for name in free if (root / "layers" / name).is_dir()]
+        layers = _all_to_trash(root, [root / "layers" / name for name in sorted(free)])
     for path in layers:
         remove_tree(path)
     return len(layers)
@@ -226,8 +230,12 @@ def read_json(path: Path) -> dict[str, Any] | None:
 def write_json(path: Path, value: dict[str, Any]) -> None:
     """Replace a JSON file at once: a reader sees the old or the new one, never a part."""
     new = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
-    new.write_text(json.dumps(value))
-    new.rename(path)
+    try:
+        new.write_text(json.dumps(value))
+        new.rename(path)
+    except OSError:
+        new.unlink(missing_ok=True)
+        raise
 
 
 def _empty(top: int) -> None:
@@ -286,7 +294,7 @@ def _to_trash(root: Path, path: Path) -> Path:
 
 
 def _all_to_trash(root: Path, paths: Iterable[Path]) -> list[Path]:
-    """As ``_to_trash``, but for the boxes that their owner gave up at the same moment: ``discard`` takes no lock."""
+    """As ``_to_trash``, but for what its owner removed at the same moment: owners take no lock for that."""
     moved: list[Path] = []
     for path in paths:
         with contextlib.suppress(FileNotFoundError):

@@ -94,6 +94,27 @@ def test_a_box_cannot_be_taken_twice(root):
         Lease.take(root / "boxes", "b1")
 
 
+FULL = """
+import errno, os, resource, signal, sys
+from pathlib import Path
+from forkgym.sandboxes import state
+root = Path(sys.argv[1])
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (10, 10))  # a write fails half-way, as on a full disk
+for action in (lambda: state.Lease.take(root / "boxes", "b"), lambda: state.write_json(root / "s.json", {"layers": []})):
+    try:
+        action()
+    except OSError as error:
+        print(errno.errorcode[error.errno])
+print(os.listdir(root / "boxes"), [name for name in os.listdir(root) if "json" in name])
+"""
+
+
+def test_what_cannot_be_written_leaves_nothing(root):
+    done = subprocess.run([sys.executable, "-c", FULL, str(root)], capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr) == ("EFBIG\nEFBIG\n[] []\n", "")
+
+
 def test_an_owner_is_told_from_a_later_process_with_its_id():
     me = Owner.current()
     assert me.alive()
