@@ -55,7 +55,7 @@ from forkgym.trainers.plan import TaskOrder, group_jobs
 from forkgym.trainers.player import EnvPlayer, Player
 from forkgym.trainers.recipe import GrpoRecipe
 from forkgym.trainers.recipe_file import load_grpo
-from forkgym.trainers.run_folder import RunFolder
+from forkgym.trainers.run_folder import Result, RunFolder
 from forkgym.trainers.update import (
     Frozen,
     Scorer,
@@ -65,16 +65,6 @@ from forkgym.trainers.update import (
     policy_update,
     set_learning_rate,
 )
-
-
-@dataclass(frozen=True)
-class Result:
-    """How a run ended: ``reason`` is done or time; ``metrics`` are those of the last evaluation, empty without any."""
-
-    step: int
-    reason: str
-    checkpoint: Path
-    metrics: dict[str, float]
 
 
 @dataclass

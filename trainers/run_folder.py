@@ -12,6 +12,7 @@ from __future__ import annotations
 import fcntl
 import json
 import shutil
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,19 @@ from forkgym.trainers.recipe import Recipe
 
 MAY_CHANGE = {"steps", "time_budget_s", "checkpoint", "eval", "out"}
 """What a resumed run may set anew: none of it changes what a step computes."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """How a run ended: ``reason`` is done or time.
+
+    ``metrics`` are those of the last evaluation, or (SFT) of the last step made in this process; empty without any.
+    """
+
+    step: int
+    reason: str
+    checkpoint: Path
+    metrics: dict[str, float]
 
 
 class RunFolder:

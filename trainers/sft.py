@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import sys
 import threading
-from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -43,18 +42,8 @@ from forkgym.trainers.plan import TaskOrder, seed_of
 from forkgym.trainers.player import EnvPlayer
 from forkgym.trainers.recipe import SftRecipe
 from forkgym.trainers.recipe_file import load_sft
-from forkgym.trainers.run_folder import RunFolder
+from forkgym.trainers.run_folder import Result, RunFolder
 from forkgym.trainers.update import Scorer, make_optimizer, set_learning_rate, supervised_update
-
-
-@dataclass(frozen=True)
-class Result:
-    """How a run ended: ``reason`` is done or time; ``metrics`` are those of the last step made in this process."""
-
-    step: int
-    reason: str
-    checkpoint: Path
-    metrics: dict[str, float]
 
 
 def run(recipe: SftRecipe, *, resume: bool = False, on_event: OnEvent | None = None) -> Result:

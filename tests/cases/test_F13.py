@@ -18,6 +18,7 @@ from forkgym.trainers.checkpoint import find
 from forkgym.trainers.events import EpisodeEnded, Event, PhaseStarted, StepEnded
 from forkgym.trainers.metrics import read_metrics
 from forkgym.trainers.recipe import GrpoRecipe
+from forkgym.trainers.run_folder import Result
 from forkgym.trainers.token_game import TokenGame
 
 STEPS = 6
@@ -68,7 +69,7 @@ def kill_at(point: str) -> Any:
     return watch
 
 
-def train(setup: GrpoRecipe, **options: Any) -> grpo.Result:
+def train(setup: GrpoRecipe, **options: Any) -> Result:
     torch.set_num_threads(1)  # the same in the killed process and in this one
     return grpo.run(setup, player=lambda language: TokenGame(language.model), **options)
 

@@ -20,12 +20,13 @@ from forkgym.trainers.errors import InterruptedTraining
 from forkgym.trainers.events import EpisodeEnded, EvalEnded, Event, PhaseStarted, StepEnded
 from forkgym.trainers.metrics import read_metrics
 from forkgym.trainers.recipe import GrpoRecipe
+from forkgym.trainers.run_folder import Result
 from forkgym.trainers.token_game import Rule, TokenGame, low_ids
 
 MakeRecipe = Callable[..., GrpoRecipe]
 
 
-def train(recipe: GrpoRecipe, rule: Rule = low_ids, **options: Any) -> tuple[grpo.Result, TokenGame]:
+def train(recipe: GrpoRecipe, rule: Rule = low_ids, **options: Any) -> tuple[Result, TokenGame]:
     games: list[TokenGame] = []
 
     def player(language: Any) -> TokenGame:
