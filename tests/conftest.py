@@ -1,8 +1,52 @@
-"""Shared by all tests: the last word of a run, in plain words that any machine can read."""
+"""Shared by all tests: a state directory for this run alone, and its last word in words that any machine can read."""
 
 from __future__ import annotations
 
+import contextlib
+import os
+import tempfile
+from collections.abc import Callable, Generator, Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+import pytest
 from _pytest.terminal import TerminalReporter
+
+from forkgym.sandboxes import state
+
+# Read when torch is imported, here and in the processes that tests start: tiny models gain nothing from more threads,
+# and lose much on a busy machine.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+
+@contextlib.contextmanager
+def make_place() -> Generator[Path]:
+    """A directory that every user may enter and that can hold overlays, as /tmp of a container can't."""
+    for folder in ("/dev/shm", "/var/tmp", "/tmp"):
+        path = Path(tempfile.mkdtemp(prefix="forkgym-test-", dir=folder))
+        if state._unfit(path) is None:
+            path.chmod(0o755)
+            try:
+                yield path
+            finally:
+                state.remove_tree(path)
+            return
+        path.rmdir()
+    raise AssertionError("no place for overlays in /dev/shm, /var/tmp or /tmp")
+
+
+@pytest.fixture(scope="session")
+def places() -> Callable[[], AbstractContextManager[Path]]:
+    """``with places() as path``: a directory for state, gone afterwards."""
+    return make_place
+
+
+@pytest.fixture(scope="session", autouse=True)
+def own_state() -> Iterator[Path]:
+    """The state directory of this run: the user's own is never touched, and nothing of this one is left behind."""
+    with make_place() as place, pytest.MonkeyPatch.context() as patch:
+        patch.setenv(state.ENVIRONMENT, str(place / "state"))
+        yield state.state_dir()
 
 
 def pytest_terminal_summary(terminalreporter: TerminalReporter) -> None:

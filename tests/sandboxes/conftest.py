@@ -1,10 +1,9 @@
-"""Fixtures of the sandbox room: a place for state that can hold overlays, and a process of an ordinary user."""
+"""Fixtures of the sandbox room: places for state, and a process of an ordinary user."""
 
 import os
 import shutil
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
 import pytest
@@ -57,22 +56,10 @@ class OrdinaryUser:
         )
 
 
-def make_place():
-    """A directory that every user may enter and that can hold overlays, as /tmp of a container can't."""
-    for folder in ("/dev/shm", "/var/tmp", "/tmp"):
-        path = Path(tempfile.mkdtemp(prefix="forkgym-test-", dir=folder))
-        if state._unfit(path) is None:
-            path.chmod(0o755)
-            return path
-        path.rmdir()
-    raise AssertionError("no place for overlays in /dev/shm, /var/tmp or /tmp")
-
-
 @pytest.fixture
-def place():
-    path = make_place()
-    yield path
-    state.remove_tree(path)
+def place(places):
+    with places() as path:
+        yield path
 
 
 @pytest.fixture
@@ -88,18 +75,7 @@ def ordinary_user(place):
 
 
 @pytest.fixture(scope="module")
-def module_user():
+def module_user(places):
     """An ordinary user shared by the tests of a module."""
-    place = make_place()
-    yield OrdinaryUser(place)
-    state.remove_tree(place)
-
-
-@pytest.fixture(scope="session", autouse=True)
-def own_state():
-    """A state directory for the sandboxes of this run; the process that makes them keeps to the one it began with."""
-    place = make_place()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(state.ENVIRONMENT, str(place / "state"))
-        yield state.state_dir()
-    state.remove_tree(place)
+    with places() as path:
+        yield OrdinaryUser(path)

@@ -34,6 +34,7 @@ EXTRAS: dict[str, dict[str, str]] = {
     "cad": {"build123d": "build123d", "manifold3d": "manifold3d", "trimesh": "trimesh"},
     "web": {"playwright": "playwright"},
 }  # fmt: skip
+USED = ("train",)  # the other names are kept for what comes next: installing them changes nothing yet
 
 
 @dataclass(frozen=True)
@@ -110,7 +111,8 @@ def _extras() -> Iterator[Check]:
         absent = [package for module, package in modules.items() if find_spec(module) is None]
         fix = f"{sys.executable} -m pip install 'forkgym[{extra}]'" if absent else ""
         if absent:
-            yield Check(extra, "optional", f"not installed: {', '.join(absent)}", fix)
+            need = "" if extra in USED else "; nothing in this version uses it yet"
+            yield Check(extra, "optional", f"not installed: {', '.join(absent)}{need}", fix)
         else:
             yield Check(extra, "ok", ", ".join(f"{package} {version(package)}" for package in modules.values()))
 
@@ -137,4 +139,5 @@ def _print(check: Check) -> None:
     for note in check.notes:
         out.print(Text(f"{indent}{note}", "dim"), soft_wrap=True)
     if check.fix:
-        out.print(Text.assemble(indent, ("mend it: ", "dim"), check.fix), soft_wrap=True)
+        label = "add it: " if check.status == "optional" else "mend it: "
+        out.print(Text.assemble(indent, (label, "dim"), check.fix), soft_wrap=True)
