@@ -13,6 +13,7 @@ import numpy as np
 from forkgym import sandboxes
 from forkgym import tasks as task_room
 from forkgym.errors import ConfigError
+from forkgym.registry import unknown
 from forkgym.sandboxes.base import Backend, Limits, Sandbox
 from forkgym.sandboxes.errors import SandboxError
 from forkgym.sandboxes.limits import parse_limits
@@ -38,9 +39,11 @@ class World:
             raise ConfigError("the task set is empty")
         if limits is not None and not isinstance(limits, Limits | Mapping):  # pyright: ignore
             raise ConfigError(f'limits is a mapping such as {{"memory": "512M"}} or Limits, got {limits!r}')
-        self._bases = _shared(sandbox, os.getpid()) if isinstance(sandbox, str) else _bases(sandbox)
+        named = isinstance(sandbox, str)
+        self._bases, self._images = _shared(sandbox, os.getpid()) if named else _bases(sandbox)
         self._limits = limits if limits is None or isinstance(limits, Limits) else parse_limits(limits)
         self._common_tools: frozenset[str] | None = None
+        self._checked(self.tasks[0])
 
     def common_tools(self) -> tuple[str, ...]:
         """The tools that the first task names; from now on a task that names others is refused."""
@@ -83,6 +86,11 @@ class World:
         return (grade if submission.malformed else judge)(task, submission, self._bases.box)
 
     def _checked(self, task: Task) -> Task:
+        if self._images is not None and task.image not in self._images:
+            raise ConfigError(
+                f"task {task.id!r}: {unknown('image', task.image, list(self._images))} on backend "
+                f"{self._bases.backend.name!r}"
+            )
         if self._common_tools not in (None, frozenset(task.tools)):
             raise ConfigError(
                 f"task {task.id!r} names the tools {', '.join(task.tools)}, but this environment was made for "
@@ -113,12 +121,14 @@ class Holdings:
 
 
 @functools.cache
-def _shared(name: str, process: int) -> Bases:
+def _shared(name: str, process: int) -> tuple[Bases, tuple[str, ...] | None]:
     """One per process: its environments share prepared tasks, and no child uses its parent's locks."""
     return _bases(sandboxes.backend(name))
 
 
-def _bases(backend: Backend) -> Bases:
-    if not backend.capabilities().fork:
+def _bases(backend: Backend) -> tuple[Bases, tuple[str, ...] | None]:
+    """The prepared tasks of a backend, and the images it has."""
+    can = backend.capabilities()
+    if not can.fork:
         raise ConfigError(f"backend {backend.name!r} cannot fork here, and grading works on a fork")
-    return Bases(backend)
+    return Bases(backend), can.images

@@ -106,7 +106,10 @@ class Usage:
 
 @dataclass(frozen=True)
 class Capabilities:
-    """What a backend enforces on this machine. ``unenforced`` names each limit that is not held, and why."""
+    """What a backend enforces on this machine. ``unenforced`` names each limit that is not held, and why.
+
+    ``images`` are those it has; ``None`` if only a try can tell.
+    """
 
     backend: str
     tier: str
@@ -115,6 +118,7 @@ class Capabilities:
     limits: Mapping[str, str]
     unenforced: Mapping[str, str]
     notes: tuple[str, ...] = ()
+    images: tuple[str, ...] | None = None
 
 
 class Shell(Protocol):

@@ -38,7 +38,7 @@ def load(spec: Spec, *, split: str | None = None) -> TaskSet:
         return found
     if not len(found.only(split)):
         known = ", ".join(sorted(set(found.splits))) or "none"
-        raise TaskNotFoundError(f"no task of {spec!r} is in the split {split!r}; splits there: {known}")
+        raise TaskNotFoundError(f"no task of {_named(spec)} is in the split {split!r}; splits there: {known}")
     return found.only(split)
 
 
@@ -57,6 +57,17 @@ def folders(root: Path, prefix: str = "") -> list[TaskFolder]:
             names.clear()
         names[:] = sorted(name for name in names if name not in IGNORED_DIRECTORIES)
     return found
+
+
+def _named(spec: Spec) -> str:
+    """For messages: never the contents of a task."""
+    return (
+        repr(spec.id)
+        if isinstance(spec, Task)
+        else repr(spec)
+        if isinstance(spec, str | os.PathLike)
+        else "those given"
+    )
 
 
 def _entries(spec: Spec) -> Iterator[Entry]:

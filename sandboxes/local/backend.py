@@ -53,6 +53,7 @@ class LocalBackend:
             limits=enforced,
             unenforced=missing,
             notes=_NOTES if privileged else _NOTES + _ROOTLESS_NOTES,
+            images=("host",),
         )
 
     def snapshots(self) -> list[Snapshot]:

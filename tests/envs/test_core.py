@@ -13,6 +13,7 @@ from gymnasium.error import ResetNeeded
 from forkgym.envs.base import Malformed
 from forkgym.envs.core import CodingEnv
 from forkgym.errors import ConfigError
+from forkgym.tasks import load
 from forkgym.tasks.base import Budget
 from forkgym.tasks.errors import TaskNotFoundError
 
@@ -462,3 +463,11 @@ def test_an_instruction_longer_than_the_cap_is_still_whole(make, calc):
     observation, _ = env.reset(seed=1)
     assert observation == {"text": long}
     assert env.observation_space.contains(observation)
+
+
+def test_an_image_that_the_backend_lacks_is_refused_at_construction():
+    task = replace(load("swe/tiny/clamp/upper-bound")[0], image="hots")
+    with pytest.raises(ConfigError, match=r"unknown image 'hots'; did you mean 'host'.* on backend 'local'"):
+        CodingEnv(task)
+    with CodingEnv([load("swe/tiny/clamp/lower-bound")[0], task]) as env, pytest.raises(ConfigError, match="'hots'"):
+        env.reset(seed=1, options={"task": task.id})

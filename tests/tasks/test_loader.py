@@ -209,3 +209,11 @@ def test_the_digest_follows_what_is_judged_only(tmp_path: Path) -> None:
     folder = write(tmp_path / "d")
     (folder / "hidden/test_m.py").write_text("import m \n")
     assert tasks.load(folder)[0].digest != first
+
+
+def test_an_empty_split_of_a_task_shows_nothing_of_it() -> None:
+    task = tasks.load("swe/tiny/clamp/upper-bound")[0]
+    with pytest.raises(TaskNotFoundError, match=r"^no task of 'swe/tiny/clamp/upper-bound' is in the split 'x'"):
+        tasks.load(task, split="x")
+    with pytest.raises(TaskNotFoundError, match=r"^no task of those given is in the split 'x'"):
+        tasks.load([task], split="x")
