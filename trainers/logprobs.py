@@ -15,6 +15,7 @@ import torch.nn.functional as F
 import torch.utils.checkpoint
 from torch import Tensor
 
+from forkgym.agents.policies.support import refuse_unsupported
 from forkgym.trainers.prefix import pack
 
 CHUNK = 256
@@ -29,11 +30,11 @@ def token_logprobs(
     ``ids`` int64 [B, T] right-padded, ``mask`` bool [B, T]; returns two float32 tensors [N] in row-major order of
     ``mask``. Both refer to the distribution at ``temperature``. Gradients flow through the first only. ``model`` is a
     causal language model of transformers. Padding, and what follows a row's last trainable token, is never computed.
+    Raises ``ConfigError`` for a model that does not compute packed rows exactly.
     """
     if bool(mask[:, :1].any()):
         raise ValueError("the first token of a row has no context and cannot be trained")
-    if model.config._attn_implementation != "sdpa":  # eager attention would add a boolean mask to its scores
-        raise ValueError("load the model with attn_implementation='sdpa'; other kinds misread the tree's mask")
+    refuse_unsupported(model, mask.shape[1])
     if not bool(mask.any()):
         return torch.zeros(0), torch.zeros(0)
     rows, columns = mask.nonzero(as_tuple=True)

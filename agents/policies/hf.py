@@ -8,6 +8,7 @@ a prefix (a group's prompt) compute it once.
 from __future__ import annotations
 
 import copy
+import math
 import random
 import threading
 import time
@@ -22,6 +23,8 @@ from torch import Tensor
 from forkgym.agents.base import Completion, FinishReason, SamplingParams
 from forkgym.agents.errors import ContextLengthError, PolicyError
 from forkgym.agents.policies.slots import SlotCache
+from forkgym.agents.policies.support import refuse_unsupported
+from forkgym.errors import ConfigError
 
 _BLOCK = 256
 _HEAD = "lm_head.weight"
@@ -34,6 +37,7 @@ class _Request:
     future: Future[Completion]
     draw: random.Random
     slot: int = -1
+    version: int = -1
     ids: list[int] = field(default_factory=list[int])
     logprobs: list[float] = field(default_factory=list[float])
 
@@ -47,7 +51,8 @@ class HFPolicy:
 
     ``dtype`` is that of the copy (bfloat16 halves memory traffic; logits are always float32). ``slots`` bounds how many
     streams run at once and how many are remembered; ``context`` bounds prompt plus completion, in tokens.
-    ``busy_seconds`` counts the wall time in which the model computed.
+    ``busy_seconds`` counts the wall time in which the model computed. Raises ``ConfigError`` for a model that would not
+    be computed exactly.
     """
 
     def __init__(
@@ -59,15 +64,13 @@ class HFPolicy:
         context: int = 1024,
         device: str = "cpu",
     ) -> None:
-        config = model.config
-        if config._attn_implementation != "sdpa":
-            raise PolicyError(
-                f"the model uses {config._attn_implementation!r} attention, which reads boolean masks as numbers; "
-                "load it with attn_implementation='sdpa'"
-            )
+        config, output = model.config, model.get_output_embeddings()
         self.context = min(context, int(config.max_position_embeddings))
+        refuse_unsupported(model, self.context)
+        if output.bias is not None:
+            raise ConfigError(f"{type(model).__name__} has a bias on its output head, which is not sampled with")
         self._model = _copy_of(model, dtype, device)
-        self._head: Tensor = model.get_output_embeddings().weight.detach().to(device, torch.float32, copy=True)
+        self._head: Tensor = output.weight.detach().to(device, torch.float32, copy=True)
         heads = int(getattr(config, "num_key_value_heads", None) or config.num_attention_heads)
         dim = int(getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads)
         like = next(self._model.parameters())
@@ -94,23 +97,38 @@ class HFPolicy:
         return self._version
 
     def update(self, weights: Mapping[str, Tensor]) -> int:
-        """Copy new weights (a ``state_dict``, or part of one) between two decode steps; returns the new version."""
+        """Copy new weights (a ``state_dict``, or part of one) between two decode steps; returns the new version.
+
+        Nothing computed with the old ones is used again: streams under way compute theirs anew. Raises ``PolicyError``
+        before any change if a name or a shape is wrong.
+        """
         own = self._model.state_dict()
         unknown = sorted(set(weights) - set(own))
         if unknown:
             raise PolicyError(f"no such weights in the model: {', '.join(unknown[:3])}")
+        for name, value in weights.items():
+            if value.shape != own[name].shape:
+                raise PolicyError(f"weight {name!r} has shape {tuple(value.shape)}, not {tuple(own[name].shape)}")
+        tied = {_HEAD} | {name for name, value in own.items() if value.data_ptr() == own[_HEAD].data_ptr()}
         with self._weights, torch.inference_mode():
             for name, value in weights.items():
                 own[name].copy_(value)
-            if _HEAD in weights:
-                self._head.copy_(weights[_HEAD])
+                if name in tied:
+                    self._head.copy_(value)
             self._version += 1
-            for slot in self._free:
-                self._held[slot] = []
+            self._held = [[] for _ in self._held]
         return self._version
 
     def generate(self, prompts: Sequence[Sequence[int]], params: SamplingParams) -> list[Completion]:
-        """One completion per prompt; blocks. Raises ``ContextLengthError`` or ``PolicyError``."""
+        """One completion per prompt; blocks. Raises ``ContextLengthError`` or ``PolicyError``.
+
+        If ``update`` came in between, each log-probability is that of the weights which sampled the token, and the
+        completion has the version of the oldest.
+        """
+        if params.max_tokens < 1:
+            raise PolicyError(f"max_tokens must be at least 1, not {params.max_tokens}")
+        if not 0 <= params.temperature < math.inf:
+            raise PolicyError(f"temperature must be a number from 0 on, not {params.temperature}")
         requests = [self._request(prompt, params, index) for index, prompt in enumerate(prompts)]
         with self._wake:
             if self._closed or self._broken:
@@ -208,17 +226,18 @@ class HFPolicy:
             if known and slot != source:
                 self._cache.copy(source, slot, known)
         self._free.remove(slot)
-        request.slot = slot
+        request.slot, request.version = slot, self._version
         self._held[slot] = request.prompt[:known]
         return known
 
     def _step(self) -> None:
-        """One decode step for every running request."""
+        """One decode step for every running request: its last token, or after ``update`` its whole stream."""
         if self._running:
             batch = sorted(self._running, key=lambda r: r.slot)
             span = batch[-1].slot + 1
-            starts = [len(r.stream) - 1 for r in batch]
-            self._forward(batch, [[r.ids[-1]] for r in batch], starts, span if span <= 2 * len(batch) else None)
+            starts = [len(self._held[r.slot]) for r in batch]
+            new = [r.stream[start:] for r, start in zip(batch, starts, strict=True)]
+            self._forward(batch, new, starts, span if span <= 2 * len(batch) else None)
 
     def _forward(self, batch: list[_Request], new: list[list[int]], starts: list[int], span: int | None = None) -> None:
         """Run the new tokens of each request at its own positions and sample one token each.
@@ -274,7 +293,7 @@ class HFPolicy:
 
     def _release(self, request: _Request, reason: FinishReason) -> None:
         self._free.append(request.slot)
-        request.future.set_result(Completion(tuple(request.ids), tuple(request.logprobs), reason, self._version))
+        request.future.set_result(Completion(tuple(request.ids), tuple(request.logprobs), reason, request.version))
 
 
 def sample(logits: Tensor, points: Sequence[float | None]) -> tuple[list[int], list[float]]:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import math
 import threading
+import time
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM
+from transformers import LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM
 
 from forkgym.agents.base import Completion, SamplingParams
 from forkgym.agents.errors import ContextLengthError, PolicyError
 from forkgym.agents.policies.hf import HFPolicy, sample
+from forkgym.errors import ConfigError
 
 VOCABULARY = 300
 
@@ -145,17 +148,71 @@ def test_wrong_ids_are_refused_before_they_reach_the_engine(policy: HFPolicy) ->
     assert len(policy.generate([[1]], SamplingParams(max_tokens=2, seed=0))[0].ids) == 2
 
 
-def test_attention_that_misreads_masks_is_refused() -> None:
-    other = tiny(0)
-    other.set_attn_implementation("eager")
-    with pytest.raises(PolicyError, match="sdpa"):
-        HFPolicy(other)
+def test_models_that_would_not_be_computed_exactly_are_refused() -> None:
+    eager, biased = tiny(0), tiny(0)
+    eager.set_attn_implementation("eager")
+    biased.lm_head.bias = torch.nn.Parameter(torch.zeros(VOCABULARY))
+    sizes: dict[str, Any] = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "head_dim": 8}
+    heads = {"num_attention_heads": 1, "num_key_value_heads": 1}
+    windowed: Any = MistralForCausalLM(MistralConfig(vocab_size=9, sliding_window=16, **sizes, **heads))
+    with pytest.raises(ConfigError, match="sdpa"):
+        HFPolicy(eager)
+    with pytest.raises(ConfigError, match="bias"):
+        HFPolicy(biased)
+    with pytest.raises(ConfigError, match="last 16 tokens"):
+        HFPolicy(windowed, context=17)
+    HFPolicy(windowed, context=16).close()
+
+
+@pytest.mark.parametrize("params", [{"max_tokens": 0}, {"temperature": -1.0}, {"temperature": math.nan}])
+def test_sampling_that_means_nothing_is_refused(policy: HFPolicy, params: dict[str, Any]) -> None:
+    with pytest.raises(PolicyError, match="must be"):
+        policy.generate([[1]], SamplingParams(**params))
+
+
+def test_weights_of_another_shape_change_nothing(model: LlamaForCausalLM, policy: HFPolicy) -> None:
+    with pytest.raises(PolicyError, match=r"shape \(1,\), not \(32,\)"):
+        policy.update({"model.embed_tokens.weight": torch.zeros(VOCABULARY, 32), "model.norm.weight": torch.ones(1)})
+    (completion,) = policy.generate([[4, 5]], SamplingParams(max_tokens=3, seed=1))
+    assert completion.version == 0
+    assert completion.logprobs == pytest.approx(recomputed(model, [4, 5], completion, 1.0), abs=1e-4)
+
+
+def test_an_embedding_that_is_also_the_head_is_updated_as_both(policy: HFPolicy) -> None:
+    other = tiny(1)
+    policy.update(dict(other.named_parameters()))  # a tied weight has one name here
+    (completion,) = policy.generate([[4, 5]], SamplingParams(max_tokens=5, seed=1))
+    assert completion.logprobs == pytest.approx(recomputed(other, [4, 5], completion, 1.0), abs=1e-4)
+
+
+def test_an_update_under_way_leaves_nothing_of_the_old_weights(model: LlamaForCausalLM) -> None:
+    other, prompt = tiny(1), list(range(1, 11))
+    with HFPolicy(model, dtype=torch.float32, slots=2, context=128) as engine:
+        got: list[Completion] = []
+        thread = threading.Thread(
+            target=lambda: got.extend(engine.generate([prompt], SamplingParams(max_tokens=110, seed=3)))
+        )
+        thread.start()
+        while engine.tokens_sampled < 3:
+            time.sleep(0.001)
+        engine.update(other.state_dict())
+        thread.join()
+        (first,) = got
+        old, new = (recomputed(m, prompt, first, 1.0) for m in (model, other))
+        switch = next(k for k, value in enumerate(first.logprobs) if abs(value - old[k]) > 1e-3)
+        assert 3 <= switch < 110
+        assert first.logprobs[switch:] == pytest.approx(new[switch:], abs=1e-4)
+        assert first.version == 0
+        longer = [*prompt, *first.ids[:60], 7, 8]
+        (second,) = engine.generate([longer], SamplingParams(max_tokens=5, seed=4))
+        assert second.version == 1
+        assert second.logprobs == pytest.approx(recomputed(other, longer, second, 1.0), abs=1e-4)
 
 
 def test_closing_and_a_broken_engine_fail_callers_instead_of_hanging(model: LlamaForCausalLM) -> None:
     policy = HFPolicy(model, dtype=torch.float32, slots=2, context=64)
     with pytest.raises(PolicyError, match="engine stopped"):
-        policy.generate([[1]], SamplingParams(temperature="hot"))  # pyright: ignore[reportArgumentType]
+        policy.generate([[1]], SamplingParams(stop_ids=None))  # pyright: ignore[reportArgumentType]
     with pytest.raises(PolicyError, match="closed"):
         policy.generate([[1]], SamplingParams())
     policy.close()

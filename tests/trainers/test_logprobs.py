@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from transformers import LlamaConfig, LlamaForCausalLM
 
+from forkgym.errors import ConfigError
 from forkgym.trainers.logprobs import token_logprobs
 
 
@@ -64,3 +65,10 @@ def test_no_trainable_token_is_an_empty_result(model: Any) -> None:
 def test_the_first_token_cannot_be_trained(model: Any) -> None:
     with pytest.raises(ValueError, match="no context"):
         token_logprobs(model, IDS, torch.ones_like(MASK))
+
+
+def test_attention_that_misreads_the_mask_is_refused() -> None:
+    sizes: dict[str, Any] = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1}
+    config = LlamaConfig(vocab_size=97, num_attention_heads=1, attn_implementation="eager", **sizes)
+    with pytest.raises(ConfigError, match="sdpa"):
+        token_logprobs(LlamaForCausalLM(config), IDS, MASK)
