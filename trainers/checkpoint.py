@@ -20,12 +20,14 @@ from typing import Any, cast
 import numpy as np
 import safetensors.torch as safetensors
 import torch
+from safetensors import SafetensorError
 from torch import Tensor
 
 from forkgym.trainers.errors import CheckpointError
 
 SCHEMA_VERSION = 1
 WEIGHTS, TRAINING, STATE, MANIFEST = "weights.safetensors", "training.safetensors", "state.json", "manifest.json"
+FILES = (WEIGHTS, TRAINING, STATE)
 _TORCH_RNG = "rng.torch"
 
 
@@ -57,18 +59,13 @@ def save(folder: Path, state: TrainState, model: Any, optimizer: torch.optim.Opt
     for left in (*folder.glob(".writing-*"), *folder.glob(".removing-*")):
         shutil.rmtree(left)
     scratch = folder / f".writing-{target.name}"
-    scratch.mkdir()
-    names = {id(p): name for name, p in model.named_parameters()}
-    safetensors.save_file(
-        _whole({n: p.detach() for n, p in model.named_parameters() if p.requires_grad}), scratch / WEIGHTS
-    )
-    safetensors.save_file(_whole(_moments(optimizer, names) | {_TORCH_RNG: torch.get_rng_state()}), scratch / TRAINING)
-    content = {"schema_version": SCHEMA_VERSION, **asdict(state), "rng": _generators()}
-    (scratch / STATE).write_text(json.dumps(content))
-    sums = {name: _sha256(scratch / name) for name in (WEIGHTS, TRAINING, STATE)}
-    (scratch / MANIFEST).write_text(json.dumps({"schema_version": SCHEMA_VERSION, "sha256": sums}, indent=1))
-    for path in (*scratch.iterdir(), scratch):
-        _sync(path)
+    try:
+        _write(scratch, state, model, optimizer)
+    except BaseException as error:
+        shutil.rmtree(scratch, ignore_errors=True)
+        if isinstance(error, SafetensorError):  # as it reports a full disk
+            raise OSError(f"cannot write the checkpoint {target}: {error}; those before it are whole") from error
+        raise
     _discard(target)
     scratch.rename(target)
     _sync(folder)
@@ -77,9 +74,31 @@ def save(folder: Path, state: TrainState, model: Any, optimizer: torch.optim.Opt
     return target
 
 
+def _write(scratch: Path, state: TrainState, model: Any, optimizer: torch.optim.Optimizer) -> None:
+    scratch.mkdir()
+    names = {id(p): name for name, p in model.named_parameters()}
+    safetensors.save_file(
+        _whole({n: p.detach() for n, p in model.named_parameters() if p.requires_grad}), scratch / WEIGHTS
+    )
+    safetensors.save_file(_whole(_moments(optimizer, names) | {_TORCH_RNG: torch.get_rng_state()}), scratch / TRAINING)
+    content = {"schema_version": SCHEMA_VERSION, **asdict(state), "rng": _generators()}
+    (scratch / STATE).write_text(json.dumps(content))
+    sums = {name: _sha256(scratch / name) for name in FILES}
+    (scratch / MANIFEST).write_text(json.dumps({"schema_version": SCHEMA_VERSION, "sha256": sums}, indent=1))
+    for path in (*scratch.iterdir(), scratch):
+        _sync(path)
+
+
 def latest(folder: Path) -> Path | None:
-    """The newest checkpoint in ``folder`` whose files match its manifest; damaged ones are passed over."""
-    return next((path for path in _steps(folder) if not _damage(path)), None)
+    """The newest checkpoint in ``folder`` whose files match its manifest; damaged ones are passed over.
+
+    ``None`` if there is none at all. Raises ``CheckpointError`` if all are damaged: no run may begin anew over them.
+    """
+    steps = _steps(folder)
+    whole = next((path for path in steps if not _damage(path)), None)
+    if steps and whole is None:
+        raise CheckpointError(f"every checkpoint in {folder} is damaged; {steps[0].name}: {_damage(steps[0])}")
+    return whole
 
 
 def find(path: Path) -> Path:
@@ -160,15 +179,16 @@ def _set_generators(stored: dict[str, Any]) -> None:
 
 def _steps(folder: Path) -> list[Path]:
     """Checkpoint folders, newest first; those being written have other names."""
-    return sorted(folder.glob("step-[0-9]*"), reverse=True)
+    numbers = {path: int(path.name[5:]) for path in folder.glob("step-*") if path.name[5:].isdecimal()}
+    return sorted(numbers, key=numbers.__getitem__, reverse=True)
 
 
 def _damage(path: Path) -> str:
     """What is wrong with a checkpoint; empty if nothing is."""
     try:
         sums: dict[str, str] = json.loads((path / MANIFEST).read_text())["sha256"]
-        return next((f"{name} does not match its checksum" for name in sums if _sha256(path / name) != sums[name]), "")
-    except (OSError, ValueError, KeyError) as error:
+        return next((f"{name} does not match its checksum" for name in FILES if _sha256(path / name) != sums[name]), "")
+    except (OSError, ValueError, LookupError, TypeError) as error:
         return f"{type(error).__name__}: {error}"
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import random
+import resource
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -97,6 +99,45 @@ def test_a_damaged_checkpoint_is_passed_over(tmp_path: Path, made: Callable[...,
     assert latest(tmp_path) == tmp_path / "step-000001"
     assert save(tmp_path, TrainState(step=2), model, optimizer, keep=2) == tmp_path / "step-000002"
     assert latest(tmp_path) == tmp_path / "step-000002"
+
+
+@pytest.mark.parametrize("manifest", ["[]", "null", "{}", '{"sha256": {}}', '{"sha256": []}', ""])
+def test_a_manifest_that_vouches_for_nothing_is_damage(
+    tmp_path: Path, made: Callable[..., Made], manifest: str
+) -> None:
+    model, optimizer = made()
+    for step in (1, 2):
+        save(tmp_path, TrainState(step=step), model, optimizer, keep=2)
+    (tmp_path / "step-000002" / "manifest.json").write_text(manifest)
+    assert latest(tmp_path) == tmp_path / "step-000001"
+    (tmp_path / "step-000001" / "manifest.json").write_text(manifest)
+    with pytest.raises(CheckpointError, match="every checkpoint"):
+        latest(tmp_path)
+
+
+def test_a_copy_that_somebody_put_beside_is_neither_read_nor_removed(tmp_path: Path, made: Callable[..., Made]) -> None:
+    model, optimizer = made()
+    path = save(tmp_path, TrainState(step=1), model, optimizer, keep=1)
+    copy = shutil.copytree(path, tmp_path / "step-000001-good")
+    assert latest(tmp_path) == path
+    for step in (2, 999_999, 1_000_000):
+        save(tmp_path, TrainState(step=step), model, optimizer, keep=1)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["step-000001-good", "step-1000000"]
+    assert find(copy) == copy
+
+
+def test_a_full_disk_leaves_the_checkpoints_before(tmp_path: Path, made: Callable[..., Made]) -> None:
+    model, optimizer = made()
+    save(tmp_path, TrainState(step=1), model, optimizer, keep=2)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, limits[1]))
+    try:
+        with pytest.raises(OSError, match=r"step-000002.*those before it are whole"):
+            save(tmp_path, TrainState(step=2), model, optimizer, keep=2)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert [path.name for path in tmp_path.iterdir()] == ["step-000001"]
+    assert latest(tmp_path) == tmp_path / "step-000001"
 
 
 def test_finding_one(tmp_path: Path, made: Callable[..., Made]) -> None:
