@@ -8,8 +8,10 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import cast
 
 from forkgym.agents.base import Completion, Episode, Policy, SamplingParams
+from forkgym.agents.errors import HarnessError
 from forkgym.agents.loops.recording import cancel, fail, failure_kind
 from forkgym.envs.core import CodingEnv
 from forkgym.envs.errors import EpisodeOverError
@@ -153,7 +155,9 @@ class Crew:
                 self._drop(env)
 
     def _play(self, env: CodingEnv, ticket: Ticket) -> Episode:
-        episode = self._attempt(env, self._policy, ticket)
+        episode = cast(object, self._attempt(env, self._policy, ticket))  # agents come from anywhere
+        if not isinstance(episode, Episode):
+            raise HarnessError(f"the agent returned {type(episode).__name__}, not an Episode")
         if self._halt.is_set() and episode.status == "failed":
             cancel(episode, f"stopped: {episode.detail}")  # its sandbox was closed under it
         return episode
@@ -177,7 +181,7 @@ class Crew:
     def _drop(self, env: CodingEnv) -> None:
         with self._lock:
             self._envs.discard(env)
-        with contextlib.suppress(SandboxError):  # what cannot be removed now, the next gc reaps
+        with contextlib.suppress(Exception):  # what cannot be removed now, the next gc reaps; the worker goes on
             env.close()
 
 

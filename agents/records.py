@@ -121,11 +121,17 @@ class EpisodeWriter:
             raise
 
     def write(self, episode: Episode) -> None:
-        """Append one episode. Raises ``ValueError`` for an inconsistent record; nothing is written then."""
+        """Append one episode. Raises ``ValueError`` for an inconsistent record, ``OSError`` for a full disk; nothing is
+        written then."""
         data = memoryview(encode_episode(episode).encode() + b"\n")
         with self._lock:
-            while data:
-                data = data[os.write(self._fd, data) :]
+            before = os.fstat(self._fd).st_size
+            try:
+                while data:
+                    data = data[os.write(self._fd, data) :]
+            except OSError:
+                os.ftruncate(self._fd, before)  # half a line in the middle would make the file unreadable
+                raise
             if self.sync:
                 os.fsync(self._fd)
 

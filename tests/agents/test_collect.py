@@ -157,6 +157,35 @@ def test_agent_that_raises_is_a_harness_failure(make_env) -> None:
     )
 
 
+def test_agent_that_returns_no_episode_is_a_harness_failure(make_env) -> None:
+    class Silent:
+        name = "silent"
+
+        def run(self, env, policy, **_):
+            return None
+
+    agent: Any = Silent()
+    run = collect(jobs(2), make_env, agent, None, sampling=SAMPLING, max_failed_share=1.0, retries=0)
+    assert [(e.status, e.reason) for e in run.episodes] == [("failed", "harness")] * 2
+    assert run.episodes[0].detail == "HarnessError: the agent returned NoneType, not an Episode"
+
+
+def test_environment_that_cannot_be_closed_does_not_hold_the_run(make_env) -> None:
+    class Sticky:
+        def close(self) -> None:
+            raise OSError("busy")
+
+    class Rude:
+        name = "rude"
+
+        def run(self, env, policy, **_):
+            raise IndexError("oops")
+
+    factory: Any = Sticky
+    run = collect(jobs(3), factory, Rude(), None, sampling=SAMPLING, concurrency=1, max_failed_share=1.0, retries=0)
+    assert [e.detail for e in run.episodes] == ["IndexError: oops"] * 3
+
+
 def test_wrong_input_is_refused(make_env) -> None:
     policy = ScriptedPolicy([SUBMIT])
     with pytest.raises(ConfigError, match="test/clamp"):

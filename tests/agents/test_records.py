@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import math
+import resource
 import threading
 from pathlib import Path
 
@@ -162,3 +163,20 @@ def test_untrainable_segments_are_refused_and_nothing_is_written(tmp_path: Path)
                 writer.write(bad)
     assert path.read_bytes() == b""
     check_episode(episode())
+
+
+def test_a_line_that_finds_no_room_leaves_the_file_readable(tmp_path: Path) -> None:
+    path = tmp_path / "episodes.jsonl"
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    with EpisodeWriter(path) as writer:
+        writer.write(episode("first"))
+        size = path.stat().st_size
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size + 100, limits[1]))
+        try:
+            with pytest.raises(OSError, match="too large"):
+                writer.write(episode("lost"))
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        assert path.stat().st_size == size
+        writer.write(episode("next"))
+    assert [e.id for e in read_episodes(path).episodes] == ["first", "next"]
