@@ -109,7 +109,8 @@ def _apply(source: _Source, override: str) -> None:
     try:
         value: Any = yaml.load(text, Loader=_Loader)
     except yaml.YAMLError as error:
-        raise ConfigError(f"override {override!r}: the value is not YAML: {error}") from error
+        problem = getattr(error, "problem", None) or error
+        raise ConfigError(f"override {override!r}: the value is not YAML: {problem}") from error
     section: dict[str, Any] = source.values
     for parent in parents:
         inner = section.get(parent)
@@ -146,7 +147,7 @@ def _explain(kind: type[BaseModel], detail: ErrorDetails, source: _Source, name:
     if detail["type"] == "extra_forbidden":
         known = list(_section(kind, key[:-1]).model_fields)
         near = difflib.get_close_matches(key[-1], known, n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
+        hint = f"; did you mean {near[0]!r}?" if near else "."
         where = f" in {'.'.join(key[:-1])}" if key[:-1] else ""
         return f"{place}: unknown key {key[-1]!r}{where}{hint} Known: {', '.join(known)}"
     if detail["type"] == "missing":

@@ -13,6 +13,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from forkgym.agents.base import Episode
+from forkgym.cli.evaluate import last_attempts
 from forkgym.tasks.loader import library_root
 
 Run = Callable[..., Any]
@@ -153,6 +155,12 @@ def test_eval_measures_and_goes_on_where_it_stopped(forkgym: Run, tmp_path: Path
     more = json.loads(forkgym(*words, "-n", "2").stdout)
     assert more["summary"]["scored"] == 2 * count
     assert len(records.read_text().splitlines()) == 2 * count
+
+
+def test_retries_count_for_their_job_and_names_with_a_dot_for_themselves() -> None:
+    ids = ["swe/a#0", "swe/a#0.retry1", "swe/b.retry#0", "swe/b.retry#0.retry12"]
+    episodes = [Episode(id, "t", "g", "h", seed) for seed, id in enumerate(ids)]
+    assert {job: e.seed for job, e in last_attempts(episodes).items()} == {"swe/a#0": 1, "swe/b.retry#0": 3}
 
 
 def test_eval_refuses_the_records_of_another_evaluation(forkgym: Run, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import platform
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -95,7 +96,7 @@ def _resume(folder: Path, settings: Mapping[str, Any]) -> dict[str, Episode]:
 
 def last_attempts(episodes: Iterable[Episode]) -> dict[str, Episode]:
     """The last of the attempts at each job, by the job's id, in the order of the first attempts."""
-    return {episode.id.partition(".retry")[0]: episode for episode in episodes}
+    return {re.sub(r"\.retry\d+$", "", episode.id): episode for episode in episodes}
 
 
 def _play(
