@@ -21,11 +21,9 @@ from forkgym.sandboxes.base import ExecResult, Sandbox
 from forkgym.tasks.base import Task
 from forkgym.tasks.errors import GradingError, TaskFormatError
 from forkgym.tasks.grading.base import Record, Report
-from forkgym.tasks.grading.guest.proxy import NOT_STARTED
 
 CALL_TIMEOUT = 2.0
 MAX_REPORT = 16 << 20
-BROKEN = "the test runner broke while submitted code ran"
 _GUEST = "forkgym.tasks.grading.guest"
 _START = 'PATH=/usr/local/bin:/usr/bin:/bin exec python3 -I -B -c "$0"'
 _OPTIONS = {"modules", "call_timeout"}
@@ -111,11 +109,9 @@ def _report(result: ExecResult, nonce: str) -> Report:
         killed = () if result.oom_killed else (f"the test runner {how} while submitted code ran",)
         return Report(records, hacks=(*hacks, *killed), notes=(f"the test runner {how}",))
     if kinds[-1:] != ["end"]:
-        problem = f"(exit code {result.exit_code}): {result.stderr.decode(errors='replace')[-2000:]}"
-        if "ready" not in kinds or result.exit_code == NOT_STARTED:
-            raise GradingError(f"the unittest runner broke {problem}")
-        # Nothing is wrong with this machine: somebody took the runner's descriptors or memory away, see prlimit(2).
-        return Report(records, hacks=(*hacks, BROKEN), notes=(f"the test runner broke {problem}",))
+        problem = result.stderr.decode(errors="replace")[-2000:]
+        raise GradingError(f"the unittest runner broke (exit code {result.exit_code}): {problem}")
+    # After its last word all is told. That it then cannot clean up is the work of one who took its descriptors away.
     disturbed = str(events[-1].get("disturbed", ""))
     return Report(records, hacks=hacks, notes=(disturbed,) if disturbed else ())
 

@@ -101,7 +101,8 @@ from forkgym.sandboxes import state
 root = Path(sys.argv[1])
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (10, 10))  # a write fails half-way, as on a full disk
-for action in (lambda: state.Lease.take(root / "boxes", "b"), lambda: state.write_json(root / "s.json", {"layers": []})):
+boxes, record = root / "boxes", root / "s.json"
+for action in (lambda: state.Lease.take(boxes, "b"), lambda: state.write_json(record, {"layers": []})):
     try:
         action()
     except OSError as error:
