@@ -153,7 +153,7 @@ def test_models_that_would_not_be_computed_exactly_are_refused() -> None:
     eager.set_attn_implementation("eager")
     biased.lm_head.bias = torch.nn.Parameter(torch.zeros(VOCABULARY))
     sizes: dict[str, Any] = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "head_dim": 8}
-    heads = {"num_attention_heads": 1, "num_key_value_heads": 1}
+    heads: dict[str, Any] = {"num_attention_heads": 1, "num_key_value_heads": 1}
     windowed: Any = MistralForCausalLM(MistralConfig(vocab_size=9, sliding_window=16, **sizes, **heads))
     with pytest.raises(ConfigError, match="sdpa"):
         HFPolicy(eager)
