@@ -69,6 +69,7 @@ def test_the_first_token_cannot_be_trained(model: Any) -> None:
 
 def test_attention_that_misreads_the_mask_is_refused() -> None:
     sizes: dict[str, Any] = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1}
-    config = LlamaConfig(vocab_size=97, num_attention_heads=1, **{**sizes, "attn_implementation": "eager"})
+    sizes |= {"attn_implementation": "eager", "num_attention_heads": 1, "vocab_size": 97}
+    config = LlamaConfig(**sizes)
     with pytest.raises(ConfigError, match="sdpa"):
         token_logprobs(LlamaForCausalLM(config), IDS, MASK)
