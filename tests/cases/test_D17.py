@@ -10,6 +10,7 @@ from forkgym.sandboxes import state
 
 CYCLES = """
 import os
+import time
 from pathlib import Path
 from forkgym.sandboxes import create
 
@@ -33,8 +34,15 @@ for _ in range(25):
         pass
 with create() as box:
     print(box.exec("ps -eo comm --no-headers | sort").stdout.decode().split())
-    all = parents()
-    print(sum(kind == "Z" and ours(pid, all) for pid, (kind, _) in all.items()))
+    # A process that ended this moment may still wait to be reaped; a zombie that stays is a fault.
+    deadline = time.monotonic() + 20
+    while True:
+        all = parents()
+        zombies = sum(kind == "Z" and ours(pid, all) for pid, (kind, _) in all.items())
+        if not zombies or time.monotonic() > deadline:
+            break
+        time.sleep(0.05)
+    print(zombies)
 """
 ONE = """
 from forkgym.sandboxes import create
