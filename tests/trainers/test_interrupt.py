@@ -21,7 +21,7 @@ def test_ctrl_c_while_episodes_are_played(tmp_path: Path) -> None:
     state.mkdir(mode=0o700)
     command = [
         sys.executable, "-m", "forkgym.trainers.grpo", "--recipe", "grpo-tiny",
-        f"out={out}", "model={name: tiny-random, dtype: float32}", "env.tasks=swe/tiny/clamp/*", "eval.every=null",
+        f"out={out}", "model={name: tiny-random, dtype: float32}", "env.tasks=swe/tiny/clamp/*", "eval={every: null}",
         "rollout={groups: 8, group_size: 8, concurrency: 4}", "sampling={max_tokens: 64, context: 4096}", "steps=3",
     ]  # fmt: skip
     environment = {**os.environ, "FORKGYM_STATE": str(state), "OMP_NUM_THREADS": "1"}
