@@ -14,7 +14,9 @@ def _stub_packages() -> None:
     room = folder.parent
     source = room.parent / "src" / "forkgym"
     root = source if source.is_dir() else room.parent
-    for name, path in (("forkgym", root), ("forkgym.sandboxes", room), ("forkgym.sandboxes.local", folder)):
+    packages = {"forkgym": root, "forkgym.sandboxes": room, "forkgym.sandboxes.local": folder}
+    packages["forkgym.sandboxes.guest"] = room / "guest"
+    for name, path in packages.items():
         module = types.ModuleType(name)
         module.__path__ = [str(path)]
         sys.modules[name] = module

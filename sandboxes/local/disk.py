@@ -22,6 +22,7 @@ from forkgym.sandboxes.errors import SandboxError, SandboxLimitError, SnapshotEr
 from forkgym.sandboxes.local import cleanup, launcher
 from forkgym.sandboxes.local.image import Image
 from forkgym.sandboxes.local.mounts import VOLUMES
+from forkgym.sandboxes.owner.reply import Refused, ask
 
 _MOST_LAYERS = 480  # overlayfs takes 500
 _MERGE_AT = 32
@@ -140,7 +141,7 @@ class Disk:
             try:
                 self._make_upper(self._upper, target)
                 request = {"op": "copy", "source": str(self._upper), "target": str(target)}
-                launcher.ask(zygote.socket, request, patience=_COPY_PATIENCE)
+                ask(zygote.socket, request, patience=_COPY_PATIENCE)
             except (SandboxError, OSError):
                 state.remove_tree(target)
                 self.settle()
@@ -156,8 +157,8 @@ class Disk:
         upper = self._make_upper(old)
         try:
             request = {"op": "switch", "pid": pid, **self._message([upper, old])}
-            launcher.ask(zygote.socket, request, [pidfd])
-        except launcher.Refused:
+            ask(zygote.socket, request, [pidfd])
+        except Refused:
             state.remove_tree(upper)
             self.settle()
             raise
@@ -191,8 +192,8 @@ class Disk:
         request: dict[str, Any] = {"op": "squash", "image": self._image.lowers, "target": str(target)}
         request["layers"] = [str(self._layer(layer)) for layer in chain]
         try:
-            launcher.ask(zygote.socket, request, patience=_COPY_PATIENCE)
-        except (SandboxError, launcher.Refused):
+            ask(zygote.socket, request, patience=_COPY_PATIENCE)
+        except (SandboxError, Refused):
             # For example a renamed directory of the image: this chain stays as it is, up to the kernel's limit.
             with self._lock:
                 self._merged = None

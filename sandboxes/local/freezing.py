@@ -14,9 +14,10 @@ from collections.abc import Mapping
 from forkgym.sandboxes.base import Background
 from forkgym.sandboxes.errors import ForkBusyError
 from forkgym.sandboxes.local import launcher
-from forkgym.sandboxes.local.commands import Peer
 from forkgym.sandboxes.local.disk import Disk
-from forkgym.sandboxes.local.shell import LocalShell
+from forkgym.sandboxes.owner.commands import Peer
+from forkgym.sandboxes.owner.reply import Refused, ask
+from forkgym.sandboxes.owner.shell import PersistentShell
 
 _STOP_PATIENCE = 1.0  # seconds until every process is stopped
 _BUSY_PATIENCE = 0.3  # seconds; an ended child may hold a file open for a moment
@@ -33,7 +34,7 @@ class Freezer:
         self._pidfd = pidfd
         self._idle: list[str] = []
 
-    def freeze(self, shells: Mapping[str, LocalShell], background: Background) -> tuple[str, ...]:
+    def freeze(self, shells: Mapping[str, PersistentShell], background: Background) -> tuple[str, ...]:
         """The chain of layers that holds the present state. Raises ``ForkBusyError``."""
         held = [shell for shell in shells.values() if shell.hold()]
         self._idle = [name for shell in held if (name := shell.session_name) is not None]
@@ -71,7 +72,7 @@ class Freezer:
             try:
                 self._disk.switch(self._zygote, self._pid, self._pidfd)
                 return self._disk.layers
-            except launcher.Refused as error:
+            except Refused as error:
                 if error.errno != errno.EBUSY:
                     raise
                 if time.monotonic() > deadline:
@@ -83,12 +84,12 @@ class Freezer:
 
     def _is_busy(self) -> bool:
         try:
-            launcher.ask(self._zygote.socket, {"op": "freeze"}, [self._pidfd])
-        except launcher.Refused as error:
+            ask(self._zygote.socket, {"op": "freeze"}, [self._pidfd])
+        except Refused as error:
             if error.errno == errno.EBUSY:
                 return True
             raise
-        launcher.ask(self._zygote.socket, {"op": "thaw"}, [self._pidfd])
+        ask(self._zygote.socket, {"op": "thaw"}, [self._pidfd])
         return False
 
     def _tell(self, op: str, **details: object) -> dict[str, object]:

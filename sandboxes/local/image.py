@@ -18,8 +18,8 @@ from pathlib import Path
 
 from forkgym.sandboxes.errors import ImageError
 from forkgym.sandboxes.local.launcher import is_privileged
+from forkgym.sandboxes.owner.environment import USERS
 
-USERS = {"root": (0, 0, "/root"), "agent": (1000, 1000, "/home/agent")}
 _LAYOUT = 1  # part of the key: raise it when the skeleton changes
 _MERGED = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
 _DIRECTORIES = {

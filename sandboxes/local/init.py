@@ -1,33 +1,25 @@
-"""The first process of a sandbox: sets it up, gives up privileges, then starts commands and opens files on request.
-
-Requests come over one socket from the client; its end of file means that the client is gone, and with this process
-goes everything in the sandbox. Each request brings its own reply socket as the first descriptor.
-"""
+"""The first process of a local sandbox: sets it up, gives up privileges, then serves its owner (``guest.server``)."""
 
 from __future__ import annotations
 
 import contextlib
-import errno
 import fcntl
 import os
 import resource
-import select
 import signal
 import socket
 import stat
 import struct
-import sys
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from forkgym.sandboxes.local import mounts, processes, syscalls, wire
+from forkgym.sandboxes.guest import syscalls, wire
+from forkgym.sandboxes.guest.server import Server, forget_imports
+from forkgym.sandboxes.local import mounts
 
 # What root inside may still do, to files and ids of its own sandbox: chown, dac_override, fowner, fsetid, kill,
 # setgid, setuid, net_bind_service, sys_chroot, setfcap.
 ROOT_CAPABILITIES = frozenset({0, 1, 3, 4, 5, 6, 7, 10, 18, 31})
-_CHANGING = ("exec", "open", "mkdir", "symlink")  # requests that must not fall between two roots
-_DRAIN_CHUNK = 1 << 16
-_RESET_SIGNALS = (signal.SIGINT, signal.SIGPIPE, signal.SIGXFSZ)
 
 
 @dataclass(frozen=True)
@@ -74,13 +66,6 @@ def run(requests: socket.socket, reply: socket.socket, spec: BoxSpec, built: lis
     server.serve()
 
 
-def forget_imports() -> None:
-    """From here on "/" belongs to the sandbox: nothing may be imported from it."""
-    for searched in (sys.path, sys.meta_path, sys.path_hooks):
-        searched.clear()
-    sys.path_importer_cache.clear()
-
-
 def drop_privileges(spec: BoxSpec, seccomp: bytes) -> None:
     """Become ``spec.uid`` without a capability (root: with a few), unable to gain any, closed to inspection."""
     if spec.nested and spec.uid != 0:
@@ -106,214 +91,6 @@ def limit(uid: int, gid: int, rlimits: dict[str, int], seccomp: bytes) -> None:
     syscalls.prctl(syscalls.PR_SET_NO_NEW_PRIVS, 1)
     syscalls.prctl(syscalls.PR_SET_DUMPABLE, 0)
     syscalls.install_seccomp(seccomp)
-
-
-class Server:
-    """The request loop. One thread; nothing in it may block."""
-
-    def __init__(self, requests: socket.socket) -> None:
-        self._requests = requests
-        self._commands: dict[int, tuple[str, socket.socket]] = {}
-        self._started: dict[str, tuple[int, float]] = {}
-        self._drains: set[int] = set()
-        self._stopped: list[int] = []
-        self._quiet = False
-        self._deferred: list[tuple[dict[str, Any], list[int]]] = []
-        self._devnull = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
-        self._proc_device = os.stat("/proc").st_dev
-        self._poll = select.poll()
-
-    def serve(self) -> NoReturn:
-        """Answer until the client is gone."""
-        wake, write_end = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-        signal.set_wakeup_fd(write_end, warn_on_full_buffer=False)
-        signal.signal(signal.SIGCHLD, _note)
-        self._poll.register(self._requests, select.POLLIN)
-        self._poll.register(wake, select.POLLIN)
-        while True:
-            for fd, _ in self._poll.poll():
-                if fd == wake:
-                    with contextlib.suppress(BlockingIOError):
-                        os.read(wake, 4096)
-                    self._reap()
-                elif fd in self._drains:
-                    self._drain(fd)
-                else:
-                    self._answer()
-
-    def _answer(self) -> None:
-        received = wire.receive(self._requests)
-        if received is None:
-            os._exit(0)
-        message, fds = received
-        if self._quiet and message["op"] in _CHANGING:
-            self._deferred.append((message, fds))
-        else:
-            self._perform(message, fds)
-
-    def _perform(self, message: dict[str, Any], fds: list[int]) -> None:
-        reply = socket.socket(fileno=fds.pop(0))
-        try:
-            getattr(self, "_do_" + message["op"])(message, fds, reply)
-        except Exception as error:
-            with contextlib.suppress(OSError):
-                wire.send(reply, wire.error(error))
-        finally:
-            mounts.close_all(fds)
-
-    def _do_exec(self, message: dict[str, Any], fds: list[int], reply: socket.socket) -> None:
-        """Start a command. Descriptors: stdout, stderr, then stdin if ``stdin``, then those for ``extra`` numbers."""
-        sources = {1: fds[0], 2: fds[1], 0: fds[2] if message["stdin"] else self._devnull}
-        sources |= dict(zip(message["extra"], fds[2 + message["stdin"] :], strict=True))
-        begin = processes.now()
-        pid = spawn(message["argv"], message["env"], message["cwd"], sources)
-        self._commands[pid] = (message["id"], reply)
-        self._started[message["id"]] = (pid, begin)
-        with contextlib.suppress(OSError):
-            # When memory runs out, the kernel should take a command before this process.
-            _write(f"/proc/{pid}/oom_score_adj", "500")
-
-    def _do_kill(self, message: dict[str, Any], fds: list[int], reply: socket.socket) -> None:
-        """Kill command ``id`` and all that it started, or only what it started at or after ``since``."""
-        pid, since = self._started.get(message["id"], (0, 0.0))
-        if message["since"] is not None:
-            since = message["since"]
-        cwd = _cwd(pid) if pid else None
-        if pid:
-            os.kill(pid, signal.SIGKILL)
-        keep = [other for other in self._commands if other != pid]
-        left = processes.eliminate(since, keep, self._reap) if pid else 0
-        wire.send(reply, {"left": left, "cwd": cwd})
-
-    def _do_open(self, message: dict[str, Any], fds: list[int], reply: socket.socket) -> None:
-        """Open a regular file or a directory and hand the descriptor out."""
-        path, flags = message["path"], message["flags"]
-        writing = flags & (os.O_WRONLY | os.O_RDWR)
-        quiet = flags | os.O_NONBLOCK | os.O_NOCTTY
-        try:
-            fd = syscalls.openat2(path, quiet, message["mode"])
-        except FileNotFoundError:
-            if not message["parents"]:
-                raise
-            os.makedirs(os.path.dirname(path), exist_ok=True)
-            fd = syscalls.openat2(path, quiet, message["mode"])
-        try:
-            found = os.fstat(fd)
-            if not (stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode)):
-                raise OSError(errno.EINVAL, "not a regular file")
-            if found.st_dev == self._proc_device:
-                # Opened by this process, its own entries would be readable and writable.
-                raise OSError(errno.EACCES, "files of /proc are not served; read them with a command")
-            if writing:
-                with contextlib.suppress(PermissionError):
-                    os.fchmod(fd, message["mode"])
-            wire.send(reply, {"ok": True}, [fd])
-        finally:
-            os.close(fd)
-
-    def _do_mkdir(self, message: dict[str, Any], fds: list[int], reply: socket.socket) -> None:
-        os.makedirs(message["path"], exist_ok=True)
-        with contextlib.suppress(PermissionError):
-            os.chmod(message["path"], message["mode"])
-        wire.send(reply, {"ok": True})
-
-    def _do_symlink(self, message: dict[str, Any], fds: list[int], reply: socket.socket) -> None:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(message["path"])
-        os.symlink(message["target"], message["path"])
-        wire.send(reply, {"ok": True})
-
-    def _do_drain(self, message: dict[str, Any], fds: list[int], reply: socket.socket) -> None:
-        """Keep reading what background processes still print, so that they neither block nor die of it."""
-        for fd in fds:
-            os.set_blocking(fd, False)
-            self._drains.add(fd)
-            self._poll.register(fd, select.POLLIN)
-        fds.clear()
-
-    def _do_quiesce(self, message: dict[str, Any], fds: list[int], reply: socket.socket) -> None:
-        """Tell which processes run besides the idle shells named in ``idle``, stop them, and begin nothing new."""
-        self._quiet = True
-        idle = {self._started[name][0] for name in message["idle"] if name in self._started}
-        others = [pid for pid in processes.table() if pid not in idle]
-        self._stopped = processes.stop_all(idle, message["patience"]) if others else []
-        wire.send(reply, {"others": others})
-
-    def _do_resume(self, message: dict[str, Any], fds: list[int], reply: socket.socket) -> None:
-        processes.resume(self._stopped)
-        self._stopped = []
-        self._quiet = False
-        wire.send(reply, {"ok": True})
-        deferred, self._deferred = self._deferred, []
-        for request in deferred:
-            self._perform(*request)
-
-    def _do_kill_others(self, message: dict[str, Any], fds: list[int], reply: socket.socket) -> None:
-        idle = [self._started[name][0] for name in message["idle"] if name in self._started]
-        wire.send(reply, {"left": processes.eliminate(0, idle, self._reap)})
-
-    def _do_commands(self, message: dict[str, Any], fds: list[int], reply: socket.socket) -> None:
-        wire.send(reply, {"pids": list(self._commands)})
-
-    def _drain(self, fd: int) -> None:
-        try:
-            if os.read(fd, _DRAIN_CHUNK):
-                return
-        except BlockingIOError:
-            return
-        self._poll.unregister(fd)
-        self._drains.discard(fd)
-        os.close(fd)
-
-    def _reap(self) -> None:
-        while True:
-            try:
-                pid, status = os.waitpid(-1, os.WNOHANG)
-            except ChildProcessError:
-                return
-            if not pid:
-                return
-            name, reply = self._commands.pop(pid, (None, None))
-            if name is None or reply is None:
-                continue
-            with contextlib.suppress(OSError):
-                wire.send(reply, {"code": os.waitstatus_to_exitcode(status)})
-            reply.close()
-            self._started.pop(name, None)
-
-
-def spawn(argv: list[str], env: dict[str, str], cwd: str, sources: dict[int, int]) -> int:
-    """Start a program in its own session with ``sources`` as its descriptors; returns its id.
-
-    No Python code runs between this process and the program.
-    Raises the ``OSError`` of the failed step; ``filename`` is the program or the working directory.
-    """
-    high = {target: _above(source) for target, source in sources.items()}
-    actions = [(os.POSIX_SPAWN_DUP2, source, target) for target, source in high.items()]
-    try:
-        os.chdir(cwd)
-        program = _find(argv[0], env.get("PATH", os.defpath))
-        return os.posix_spawn(
-            program, argv, env, file_actions=actions, setsid=True, setsigmask=[], setsigdef=_RESET_SIGNALS
-        )
-    finally:
-        os.chdir("/")
-        mounts.close_all(list(high.values()))
-
-
-def _above(fd: int) -> int:
-    """A copy out of the way of all numbers that a command may ask for."""
-    return fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 64)
-
-
-def _find(program: str, path: str) -> str:
-    if "/" in program:
-        return program
-    for directory in path.split(":"):
-        candidate = os.path.join(directory or ".", program)
-        if os.access(candidate, os.X_OK) and not os.path.isdir(candidate):
-            return candidate
-    raise FileNotFoundError(errno.ENOENT, "command not found", program)
 
 
 def _nest(spec: BoxSpec) -> None:
@@ -348,17 +125,6 @@ def _hand_workdir_over(spec: BoxSpec) -> None:
 def _loopback_up() -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         fcntl.ioctl(sock, 0x8914, struct.pack("16sH14x", b"lo", 0x1 | 0x40))  # SIOCSIFFLAGS, UP and RUNNING
-
-
-def _note(number: int, frame: object) -> None:
-    """A handler must exist for the wake-up descriptor to be written."""
-
-
-def _cwd(pid: int) -> str | None:
-    try:
-        return os.readlink(f"/proc/{pid}/cwd")
-    except OSError:
-        return None
 
 
 def _write(path: str, text: str) -> None:

@@ -1,84 +1,25 @@
-"""Starts the zygote of this process when it is first needed, again when it died, and sends requests to it."""
+"""Starts the zygote of this process when it is first needed, again when it died."""
 
 from __future__ import annotations
 
 import os
 import select
-import socket
 import subprocess
 import sys
 import threading
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from forkgym.sandboxes.errors import (
-    SandboxDeadError,
-    SandboxError,
-    SandboxTimeoutError,
-    SandboxUnavailableError,
-)
-from forkgym.sandboxes.local import wire
+from forkgym.sandboxes.errors import SandboxUnavailableError
+from forkgym.sandboxes.guest import wire
+from forkgym.sandboxes.owner.reply import PATIENCE
 from forkgym.sandboxes.state import state_dir
 
-PATIENCE = 30.0  # seconds to wait for an answer that takes milliseconds
 _BOOT = Path(__file__).resolve().with_name("boot.py")
 _CAP_SYS_ADMIN = 21
 _ALL_IDS = ["0", "0", str(2**32 - 1)]  # the id map of the first user namespace
-
-
-class Refused(OSError):
-    """The other side tried and failed; ``strerror`` names the thing as well."""
-
-
-class Reply:
-    """The answers to one request, on a socket of its own."""
-
-    def __init__(self, peer: socket.socket, message: Mapping[str, object], fds: Sequence[int] = ()) -> None:
-        self._sock, theirs = wire.pair()
-        try:
-            wire.send(peer, message, [theirs.fileno(), *fds])
-        except OSError as error:
-            self._sock.close()
-            raise SandboxDeadError("the sandbox is gone") from error
-        finally:
-            theirs.close()
-
-    def fileno(self) -> int:
-        """For poll."""
-        return self._sock.fileno()
-
-    def next(self, patience: float = PATIENCE) -> tuple[dict[str, Any], list[int]]:
-        """The next answer. Raises ``SandboxDeadError``, ``SandboxTimeoutError``, or ``Refused``."""
-        poll = select.poll()
-        poll.register(self._sock, select.POLLIN)
-        if not poll.poll(patience * 1000):
-            raise SandboxTimeoutError(f"no answer from the sandbox within {patience:g} s")
-        received = wire.receive(self._sock)
-        if received is None:
-            raise SandboxDeadError("the sandbox died before it answered")
-        message, fds = received
-        if "error" in message:
-            if message["errno"] is None:
-                raise SandboxError(message["error"])
-            raise Refused(message["errno"], message["error"])
-        return message, fds
-
-    def close(self) -> None:
-        """Give up on further answers."""
-        self._sock.close()
-
-
-def ask(
-    peer: socket.socket, message: Mapping[str, object], fds: Sequence[int] = (), patience: float = PATIENCE
-) -> tuple[dict[str, Any], list[int]]:
-    """One request and its one answer. Raises as ``Reply.next`` does."""
-    reply = Reply(peer, message, fds)
-    try:
-        return reply.next(patience)
-    finally:
-        reply.close()
 
 
 class Zygote:

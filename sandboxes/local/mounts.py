@@ -15,7 +15,7 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from forkgym.sandboxes.local import syscalls
+from forkgym.sandboxes.guest import syscalls, wire
 
 VOLUMES = ("root", "usr")
 # Where the new root is attached for the moment before it becomes "/": a directory that every machine and image has.
@@ -73,10 +73,10 @@ def build(spec: RootSpec, ids: Ids, devices: str) -> list[int]:
         built += [_clone_read_only(source) for source, _ in spec.binds]
         return built
     except BaseException:
-        close_all(built)
+        wire.close_all(built)
         raise
     finally:
-        close_all(opened)
+        wire.close_all(opened)
 
 
 def enter(spec: RootSpec, built: Sequence[int]) -> None:
@@ -93,7 +93,7 @@ def enter(spec: RootSpec, built: Sequence[int]) -> None:
         if os.path.exists(f"{_STAGE}/proc/{name}"):
             syscalls.mount(_STAGE + "/dev/null", f"{_STAGE}/proc/{name}", None, syscalls.MS_BIND)
     _attach_binds(spec, built)
-    close_all(built)
+    wire.close_all(built)
     os.chdir(_STAGE)
     syscalls.pivot_here()
 
@@ -130,7 +130,7 @@ def freeze() -> None:
             syscalls.mount_setattr(fd, clear=syscalls.ATTR_RDONLY)
         raise
     finally:
-        close_all(frozen)
+        wire.close_all(frozen)
 
 
 def thaw() -> None:
@@ -163,12 +163,6 @@ def make_devices(place: str, privileged: bool) -> None:
     os.close(tree)
     for name, fd in sources.items():
         syscalls.move_mount(fd, f"{place}/{name}")
-        os.close(fd)
-
-
-def close_all(fds: Sequence[int]) -> None:
-    """Close every descriptor."""
-    for fd in fds:
         os.close(fd)
 
 
@@ -297,7 +291,7 @@ def _collect(make: Callable[[_Part], int], parts: Sequence[_Part]) -> list[int]:
         for part in parts:
             made.append(make(part))
     except BaseException:
-        close_all(made)
+        wire.close_all(made)
         raise
     return made
 

@@ -5,75 +5,53 @@ from __future__ import annotations
 import atexit
 import contextlib
 import errno
-import itertools
 import os
 import select
 import signal
 import threading
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import replace
 from typing import Any, TypeVar
 
 from forkgym.errors import ConfigError
-from forkgym.sandboxes.base import (
-    DEFAULT_MAX_OUTPUT,
-    DEFAULT_TIMEOUT,
-    Background,
-    DirEntry,
-    ExecResult,
-    SandboxSpec,
-    Snapshot,
-    StrPath,
-    Usage,
-)
+from forkgym.sandboxes.base import Background, ExecResult, SandboxSpec, Snapshot, Usage
 from forkgym.sandboxes.errors import (
     SandboxDeadError,
     SandboxError,
     SandboxLimitError,
     SandboxUnavailableError,
 )
+from forkgym.sandboxes.guest import processes, wire
 from forkgym.sandboxes.limits import rlimits
-from forkgym.sandboxes.local import cleanup, commands, image, launcher, processes, snapshots, wire
+from forkgym.sandboxes.local import cleanup, image, launcher, snapshots
 from forkgym.sandboxes.local.cgroups import Group
 from forkgym.sandboxes.local.disk import Disk, new_id
-from forkgym.sandboxes.local.environment import environment, user_ids
-from forkgym.sandboxes.local.files import Files
 from forkgym.sandboxes.local.freezing import Freezer
-from forkgym.sandboxes.local.shell import LocalShell, ShellState
 from forkgym.sandboxes.local.snapshots import Frozen
+from forkgym.sandboxes.owner.environment import user_ids
+from forkgym.sandboxes.owner.reply import Reply, ask
+from forkgym.sandboxes.owner.sandbox import ServedSandbox
 
 BACKEND = "local"
 _T = TypeVar("_T")
 _DEATH_PATIENCE_MS = 10_000
 
 
-class LocalSandbox:
+class LocalSandbox(ServedSandbox):
     """See ``forkgym.sandboxes.base.Sandbox``. Made in two steps, so that several can start at the same time."""
 
     backend = BACKEND
 
     def __init__(self, spec: SandboxSpec, origin: Frozen) -> None:
         """Begin to start; ``finish`` waits until it runs."""
-        self.id = new_id()
-        self.spec = spec
-        self.lineage = origin.lineage
+        super().__init__(new_id(), spec, origin.lineage, origin.shells)
         self._zygote = launcher.zygote()
         self._root = self._zygote.root
-        self._counter = itertools.count()
-        self._shells: dict[str, LocalShell] = {}
-        self._saved_shells = dict(origin.shells)
-        self._lock = threading.Lock()
         self._state_lock = threading.Lock()
-        self._closing = threading.Lock()
-        self._closed = True  # until there is something to close
-        self._foreign = False
         self._oom_kills = 0
         self._group: Group | None = None
         self._pid, self._pidfd = 0, -1
-        self.owner: tuple[int, int] | None = None
-        self._files = Files(self, spec.workdir)
-        user_ids(spec.user)
         try:
             self._disk = Disk(self._root, self.id, image.load(spec.image, self._root), spec, origin.layers)
         except OSError as error:
@@ -82,7 +60,7 @@ class LocalSandbox:
         try:
             self._group = Group.create(self.id, spec.limits)
             request = {"op": "create", **self._disk.message(), **self._message(), "fresh": not origin.layers}
-            self._starting = launcher.Reply(self._zygote.socket, request, [theirs.fileno()])
+            self._starting = Reply(self._zygote.socket, request, [theirs.fileno()])
             self._closed = False
         except BaseException as error:
             self._discard()
@@ -106,73 +84,6 @@ class LocalSandbox:
         finally:
             self._starting.close()
         return self
-
-    # Commands
-
-    def exec(
-        self,
-        command: str | Sequence[str],
-        *,
-        timeout: float = DEFAULT_TIMEOUT,
-        cwd: str | None = None,
-        env: Mapping[str, str] | None = None,
-        stdin: bytes | None = None,
-        user: str | None = None,
-        max_output: int | None = DEFAULT_MAX_OUTPUT,
-    ) -> ExecResult:
-        """See ``Sandbox.exec``."""
-        commands.check_timeout(timeout)
-        self._require_alive()
-        name = str(next(self._counter))
-        as_root = user == "root" and self.spec.user != "root"
-        if not as_root and user not in (None, self.spec.user):
-            raise SandboxError(f"commands run as {self.spec.user!r} or 'root' here, not as {user!r}")
-        begin = processes.now()
-        result = commands.run(
-            self,
-            name,
-            command,
-            start=self._request_as_root if as_root else self.request,
-            kill=lambda: self._sweep(begin) if as_root else self._kill(name),
-            timeout=timeout,
-            message={
-                "env": {**environment(self.spec, user), **(env or {})},
-                "cwd": os.path.join(self.spec.workdir, cwd or ""),
-            },
-            stdin=stdin,
-            max_output=max_output,
-        )
-        return self._with_oom(result)
-
-    def shell(self, name: str = "main") -> LocalShell:
-        """See ``Sandbox.shell``."""
-        with self._lock:
-            if name not in self._shells:
-                start = self._saved_shells.get(name, ShellState(self.spec.workdir))
-                self._shells[name] = LocalShell(self, name, start, environment(self.spec), self._with_oom)
-            return self._shells[name]
-
-    # Files
-
-    def read_file(self, path: str, *, max_bytes: int | None = None) -> bytes:
-        """See ``Sandbox.read_file``."""
-        return self._files.read(path, max_bytes)
-
-    def write_file(self, path: str, data: bytes, mode: int = 0o644) -> None:
-        """See ``Sandbox.write_file``."""
-        self._files.write(path, data, mode)
-
-    def list_dir(self, path: str) -> list[DirEntry]:
-        """See ``Sandbox.list_dir``."""
-        return self._files.list(path)
-
-    def upload(self, local: StrPath, path: str) -> None:
-        """See ``Sandbox.upload``."""
-        self._files.upload(local, path)
-
-    def download(self, path: str, local: StrPath) -> None:
-        """See ``Sandbox.download``."""
-        self._files.download(path, local)
 
     # States
 
@@ -200,9 +111,8 @@ class LocalSandbox:
                 chain = _shielded(lambda: freezer.freeze(shells, background))
             except OSError as error:
                 raise self._not_frozen(error) from error
-            states = {**self._saved_shells, **{name: shell.state for name, shell in shells.items()}}
             try:
-                yield Frozen(chain, states, (*self.lineage, self.id), self.spec.image)
+                yield Frozen(chain, self._shell_states(), (*self.lineage, self.id), self.spec.image)
             finally:
                 if not self._closed:
                     self._disk.settle()
@@ -233,44 +143,7 @@ class LocalSandbox:
         poll.register(self._pidfd, select.POLLIN)
         return not poll.poll(0)
 
-    def close(self) -> None:
-        """See ``Sandbox.close``. The processes are gone on return; the bytes go in the background."""
-        with self._closing:
-            if self._closed or self._foreign:
-                return
-            self._closed = True
-            self._kill_box()
-            for shell in self._shells.values():
-                shell.close()
-            self._discard()
-
-    def __enter__(self) -> LocalSandbox:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def __del__(self) -> None:
-        if not getattr(self, "_closed", True) and not self._foreign:
-            with contextlib.suppress(Exception):
-                self.close()
-
-    def forget(self) -> None:
-        """In a forked child of the owner: let go without touching the sandbox."""
-        self._foreign = True
-        self._socket.close()
-
     # For the parts
-
-    def request(self, message: Mapping[str, object], fds: Sequence[int] = ()) -> launcher.Reply:
-        """Send a request to the first process."""
-        self._require_alive()
-        return launcher.Reply(self._socket, message, fds)
-
-    def ask(self, message: Mapping[str, object], fds: Sequence[int] = ()) -> tuple[dict[str, Any], list[int]]:
-        """Send a request to the first process and wait for the answer."""
-        self._require_alive()
-        return launcher.ask(self._socket, message, fds)
 
     def _message(self) -> dict[str, Any]:
         uid, gid = user_ids(self.spec.user)
@@ -304,25 +177,21 @@ class LocalSandbox:
             cleanup.later(self._group.close)
         cleanup.later(self._disk.release)
 
-    def _require_alive(self) -> None:
-        if self._closed:
-            raise SandboxDeadError(f"sandbox {self.id} is closed")
-        if self._foreign:
-            raise SandboxDeadError(f"sandbox {self.id} belongs to the process that created it")
+    def _as_root(self, name: str) -> tuple[Callable[[dict[str, Any], list[int]], Reply], Callable[[], None]]:
+        begin = processes.now()
 
-    def _request_as_root(self, message: Mapping[str, object], fds: Sequence[int] = ()) -> launcher.Reply:
-        join = self._group.join_files if self._group is not None else []
-        request = {**message, "op": "spawn", "join": join, "rlimits": self._message()["rlimits"]}
-        return launcher.Reply(self._zygote.socket, request, [self._pidfd, *fds])
+        def start(message: dict[str, Any], fds: list[int]) -> Reply:
+            join = self._group.join_files if self._group is not None else []
+            request = {**message, "op": "spawn", "join": join, "rlimits": self._message()["rlimits"]}
+            return Reply(self._zygote.socket, request, [self._pidfd, *fds])
 
-    def _sweep(self, since: float) -> None:
-        keep = self.ask({"op": "commands"})[0]["pids"]
-        launcher.ask(self._zygote.socket, {"op": "sweep", "since": since, "keep": keep}, [self._pidfd])
+        def kill() -> None:
+            keep = self.ask({"op": "commands"})[0]["pids"]
+            ask(self._zygote.socket, {"op": "sweep", "since": begin, "keep": keep}, [self._pidfd])
 
-    def _kill(self, name: str) -> None:
-        self.ask({"op": "kill", "id": name, "since": None})
+        return start, kill
 
-    def _with_oom(self, result: ExecResult) -> ExecResult:
+    def _judge(self, result: ExecResult) -> ExecResult:
         if self._group is None:
             return result
         kills, before = self._group.oom_kills(), self._oom_kills

@@ -12,7 +12,7 @@ from forkgym.sandboxes import state
 from forkgym.sandboxes.base import Snapshot
 from forkgym.sandboxes.errors import SnapshotError
 from forkgym.sandboxes.local.disk import new_id
-from forkgym.sandboxes.local.shell import ShellState
+from forkgym.sandboxes.owner.shell import ShellState
 
 _BACKEND = "local"
 _ID = re.compile(r"[0-9a-f]{16}")

@@ -15,7 +15,8 @@ import sys
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-from forkgym.sandboxes.local import init, mounts, processes, seccomp, syscalls, wire
+from forkgym.sandboxes.guest import processes, server, syscalls, wire
+from forkgym.sandboxes.local import init, mounts, seccomp
 from forkgym.sandboxes.local.squash import squash
 
 _NAMESPACES = (
@@ -47,7 +48,7 @@ class Zygote:
             except Exception as error:
                 self._report(reply, error)
             finally:
-                mounts.close_all(fds)
+                wire.close_all(fds)
                 reply.close()
 
     def _do_create(self, message: dict[str, Any], fds: list[int], reply: socket.socket) -> None:
@@ -71,7 +72,7 @@ class Zygote:
                     os.close(ids.userns)
             wire.send(reply, {"pid": pid, "base": ids.base}, [pidfd])
             wire.send(go, {}, built)
-            mounts.close_all(built)
+            wire.close_all(built)
         finally:
             go.close()  # without the mounts, this tells the child to end
             if pidfd >= 0:
@@ -128,7 +129,7 @@ class Zygote:
         try:
             self._inside(fds[0], reply, exchange)
         finally:
-            mounts.close_all(built)
+            wire.close_all(built)
 
     def _do_copy(self, message: dict[str, Any], fds: list[int], reply: socket.socket) -> None:
         def copy() -> None:
@@ -162,7 +163,7 @@ class Zygote:
             extra = dict(zip(message["extra"], fds[3 + message["stdin"] :], strict=False))
             sources = {0: standard_in[0] if standard_in else devnull, 1: out, 2: err, **extra}
             init.limit(0, 0, message["rlimits"], self._seccomp)
-            pid = init.spawn(message["argv"], message["env"], message["cwd"], sources)
+            pid = server.spawn(message["argv"], message["env"], message["cwd"], sources)
             status = os.waitpid(pid, 0)[1]
             wire.send(reply, {"code": os.waitstatus_to_exitcode(status)})
 

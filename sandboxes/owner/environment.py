@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from forkgym.sandboxes.base import SandboxSpec
 from forkgym.sandboxes.errors import SandboxError
-from forkgym.sandboxes.local.image import USERS
 
+USERS = {"root": (0, 0, "/root"), "agent": (1000, 1000, "/home/agent")}  # by name: uid, gid, home
 _BASE = {
     "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
     "SHELL": "/bin/bash",

@@ -13,8 +13,8 @@ from typing import Literal
 
 from forkgym.sandboxes.base import DirEntry, StrPath
 from forkgym.sandboxes.errors import SandboxFileError
-from forkgym.sandboxes.local.commands import Peer
-from forkgym.sandboxes.local.launcher import Refused
+from forkgym.sandboxes.owner.commands import Peer
+from forkgym.sandboxes.owner.reply import Refused
 
 _CHUNK = 1 << 20
 _LARGEST_READ = 1 << 30  # bytes, unless the caller names a bound: memory here is not limited by the sandbox

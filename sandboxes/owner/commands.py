@@ -14,9 +14,9 @@ from typing import Any, Protocol
 from forkgym.errors import ConfigError
 from forkgym.sandboxes.base import ExecResult
 from forkgym.sandboxes.errors import SandboxTimeoutError
-from forkgym.sandboxes.local import wire
-from forkgym.sandboxes.local.launcher import Refused, Reply
-from forkgym.sandboxes.local.output import Capture
+from forkgym.sandboxes.guest import wire
+from forkgym.sandboxes.owner.output import Capture
+from forkgym.sandboxes.owner.reply import Refused, Reply
 
 # How long an ended command's open output is read on: a child of a pipeline may be about to finish its last line.
 _GRACE = 0.1

@@ -60,6 +60,12 @@ def memory_file(data: bytes) -> int:
     return fd
 
 
+def close_all(fds: Sequence[int]) -> None:
+    """Close every descriptor."""
+    for fd in fds:
+        os.close(fd)
+
+
 def error(problem: BaseException) -> dict[str, Any]:
     """A failure as a message."""
     if isinstance(problem, OSError) and problem.errno is not None:

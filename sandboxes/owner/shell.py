@@ -20,8 +20,8 @@ from dataclasses import dataclass
 
 from forkgym.sandboxes.base import DEFAULT_MAX_OUTPUT, DEFAULT_TIMEOUT, ExecResult
 from forkgym.sandboxes.errors import SandboxDeadError
-from forkgym.sandboxes.local import processes, wire
-from forkgym.sandboxes.local.commands import (
+from forkgym.sandboxes.guest import processes, wire
+from forkgym.sandboxes.owner.commands import (
     Peer,
     Pipe,
     check_timeout,
@@ -31,8 +31,8 @@ from forkgym.sandboxes.local.commands import (
     unspeakable,
     wait_ms,
 )
-from forkgym.sandboxes.local.launcher import Refused, Reply
-from forkgym.sandboxes.local.output import Capture
+from forkgym.sandboxes.owner.output import Capture
+from forkgym.sandboxes.owner.reply import Refused, Reply
 
 _LONG_FD, _REPORT_FD, _SCRIPT_FD = 61, 62, 63
 _LONG = 16 << 10  # bytes; bash reads a script from a pipe one byte at a time
@@ -131,7 +131,7 @@ class _Session:
             pipe.close()
 
 
-class LocalShell:
+class PersistentShell:
     """See ``forkgym.sandboxes.base.Shell``. Calls from several threads wait for each other."""
 
     def __init__(self, peer: Peer, name: str, state: ShellState, env: dict[str, str], judge: _Judge) -> None:
