@@ -236,7 +236,10 @@ class EvalSection(Section):
     @model_validator(mode="after")
     def _check(self) -> EvalSection:
         if self.every is None and self.model_fields_set - {"every"}:
-            raise ValueError("eval.every is null, so nothing is evaluated: remove the other options of eval")
+            raise ValueError(
+                "eval.every is null, so nothing is evaluated: remove the other options of eval, "
+                "or replace the whole section by eval={every: null}"
+            )
         return self
 
 
