@@ -21,6 +21,10 @@ class ToolCall(TypedDict):
     arguments: dict[str, Any]
 
 
+class Untyped(str):
+    """An argument from a format without types: the environment reads it as the tool's schema says."""
+
+
 @dataclass(frozen=True)
 class Malformed:
     """Model output that is no tool call. As an action it is answered with ``message`` and counts as a turn."""

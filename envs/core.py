@@ -332,10 +332,11 @@ class CodingEnv(gym.Env[Observation, ToolCall]):
         if isinstance(action, Malformed):
             return ToolResult(action.message, error=True)
         assert isinstance(self.action_space, ToolCalls)
-        if wrong := self.action_space.problem(action):
+        call = self.action_space.typed(action)
+        if wrong := self.action_space.problem(call):
             return ToolResult(f"Not a valid action: {wrong}", error=True)
-        tool = state.tools[action["tool"]]
-        return tool.run(self.box, state.task, action["arguments"], limit=state.seconds_left)
+        tool = state.tools[call["tool"]]
+        return tool.run(self.box, state.task, call["arguments"], limit=state.seconds_left)
 
     def _shaped(self, state: EpisodeState) -> float:
         """The reward of a step that does not end the episode, and the new baseline.

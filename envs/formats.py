@@ -1,10 +1,12 @@
 """From raw model text to a tool call. A format is a pure function, ``parse(text) -> ToolCall | Malformed``.
 
-Formats are found by name, by dotted path, or as plugins ``format.<name>``. Built in: ``bash``, one fenced command.
+Formats are found by name, by dotted path, or as plugins ``format.<name>``. Built in: ``bash``, one fenced command;
+``hermes``, JSON between ``<tool_call>`` tags; ``xml``, ``<function=name>`` with ``<parameter=name>`` elements.
 """
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
 from typing import Any, cast
@@ -12,7 +14,7 @@ from typing import Any, cast
 import gymnasium as gym
 from gymnasium.utils import RecordConstructorArgs
 
-from forkgym.envs.base import Malformed, ToolCall
+from forkgym.envs.base import Malformed, ToolCall, Untyped
 from forkgym.envs.core import CodingEnv
 from forkgym.envs.spaces import UnicodeText
 from forkgym.errors import ConfigError
@@ -20,12 +22,23 @@ from forkgym.registry import resolve
 
 Parse = Callable[[str], "ToolCall | Malformed"]
 
-FORMATS = {"bash": "forkgym.envs.formats:parse_bash"}
+FORMATS = {
+    "bash": "forkgym.envs.formats:parse_bash",
+    "hermes": "forkgym.envs.formats:parse_hermes",
+    "xml": "forkgym.envs.formats:parse_xml",
+}
 
 MAX_ACTION_CHARS = 1 << 20
 _FENCE = re.compile(r"^```(?:bash|sh)[ \t]*\r?\n(.*?)^```[ \t]*\r?$", re.MULTILINE | re.DOTALL)
 _OPENING = re.compile(r"^```(?:bash|sh)[ \t]*\r?$", re.MULTILINE)
 _HOW = "Answer with exactly one block:\n```bash\ncommand\n```"
+_CALL = re.compile(r"<tool_call>(.*?)</tool_call>", re.DOTALL)
+_HOW_HERMES = (
+    'Answer with exactly one call:\n<tool_call>\n{"name": "bash", "arguments": {"command": "ls"}}\n</tool_call>'
+)
+_FUNCTION = re.compile(r"<function=([^<>\s]+)>(.*?)</function>", re.DOTALL)
+_PARAMETER = re.compile(r"\s*<parameter=([^<>\s]+)>(.*?)</parameter>", re.DOTALL)
+_HOW_XML = "Answer with exactly one call:\n<function=bash>\n<parameter=command>\nls\n</parameter>\n</function>"
 
 
 def parse_bash(text: str) -> ToolCall | Malformed:
@@ -42,6 +55,45 @@ def parse_bash(text: str) -> ToolCall | Malformed:
     if command == "submit":
         return {"tool": "submit", "arguments": {}}
     return {"tool": "bash", "arguments": {"command": command}}
+
+
+def parse_hermes(text: str) -> ToolCall | Malformed:
+    """The one JSON object ``{"name": ..., "arguments": {...}}`` between ``<tool_call>`` tags."""
+    found: list[str] = _CALL.findall(text)
+    if len(found) != 1:
+        return _not_one(len(found), "<tool_call>" in text, "tool_call", _HOW_HERMES)
+    try:
+        call: Any = json.loads(found[0])
+    except (ValueError, RecursionError) as error:
+        return Malformed(f"The tool_call is not JSON: {str(error)[:200]}. {_HOW_HERMES}")
+    if not isinstance(call, dict) or set(cast("dict[str, Any]", call)) - {"arguments"} != {"name"}:
+        return Malformed(f"The tool_call is not an object with 'name' and 'arguments'. {_HOW_HERMES}")
+    return {"tool": call["name"], "arguments": call.get("arguments", {})}
+
+
+def parse_xml(text: str) -> ToolCall | Malformed:
+    """The one ``<function=name>`` element; a parameter's text loses one newline at each end.
+
+    The format has no types, so each argument is an ``Untyped`` text, which the environment reads as the schema says.
+    """
+    found: list[tuple[str, str]] = _FUNCTION.findall(text)
+    if len(found) != 1:
+        return _not_one(len(found), "<function=" in text, "function", _HOW_XML)
+    name, body = found[0]
+    parameters: list[tuple[str, str]] = _PARAMETER.findall(body)
+    if _PARAMETER.sub("", body).strip():
+        return Malformed(f"Between the parameters of {name} stands something else. {_HOW_XML}")
+    names = [parameter for parameter, _ in parameters]
+    if len(set(names)) < len(names):
+        return Malformed(f"A parameter of {name} is given twice. {_HOW_XML}")
+    values = {key: Untyped(value.removeprefix("\n").removesuffix("\n")) for key, value in parameters}
+    return {"tool": name, "arguments": values}
+
+
+def _not_one(count: int, begun: bool, what: str, how: str) -> Malformed:
+    if count > 1:
+        return Malformed(f"Found {count} {what} elements; only one call a turn is run, and none was. {how}")
+    return Malformed(f"{f'The {what} element is not closed.' if begun else f'Found no {what} element.'} {how}")
 
 
 def build(name: str) -> Parse:

@@ -6,13 +6,14 @@ Sampling draws only from the space's own generator, so it does not depend on ``P
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
 
 import numpy as np
 from gymnasium.spaces import Space
 
-from forkgym.envs.base import Tool, ToolCall
+from forkgym.envs.base import Tool, ToolCall, Untyped
 from forkgym.envs.schema import check_schema, is_text, problem, random_text, sample
 from forkgym.errors import ConfigError
 from forkgym.registry import unknown
@@ -86,6 +87,20 @@ class ToolCalls(Space[ToolCall]):
         """True if ``problem`` finds nothing wrong."""
         return self.problem(x) is None
 
+    def typed(self, action: Any) -> Any:
+        """The call with every ``Untyped`` argument as the number, truth value, list or object that its schema asks for.
+
+        What cannot be read so stays text, for ``problem`` to name; what is no call stays as it is.
+        """
+        match action:
+            case {"tool": str(name), "arguments": dict()}:
+                call = cast("dict[str, Any]", action)
+                properties = self.schemas.get(name, {}).get("properties", {})
+                typed = {key: _typed(value, properties.get(key, {})) for key, value in call["arguments"].items()}
+                return {**call, "arguments": typed}
+            case _:
+                return action
+
     def problem(self, x: Any) -> str | None:
         """What is wrong with an action, in words for the agent, or ``None``. Never raises, whatever ``x`` is."""
         try:
@@ -117,6 +132,17 @@ class ToolCalls(Space[ToolCall]):
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, ToolCalls) and self.schemas == other.schemas
+
+
+def _typed(value: Any, schema: Mapping[str, Any]) -> Any:
+    if not isinstance(value, Untyped):
+        return value
+    if schema.get("type") in (None, "string"):
+        return str(value)
+    try:
+        return json.loads(value)
+    except (ValueError, RecursionError):
+        return str(value)
 
 
 def _refuse_mask(mask: object, probability: object) -> None:

@@ -175,3 +175,48 @@ def test_bash_takes_any_text_as_a_command(env, calc):
         env.step(calc.bash(command))
         assert env.outcome is None
     assert env.step(calc.bash("echo still here"))[0]["text"] == "still here\n"
+
+
+TREE = """
+mkdir -p sub .git
+printf 'alpha\\nbeta a.b\\n' > one.txt
+printf 'ALPHA x\\n' > sub/two.py
+echo alpha > .git/x; echo alpha > .hidden; printf 'alpha\\0' > binary; echo '*.txt' > .gitignore
+seq -f 'line %g' 150 > many
+"""
+
+
+@pytest.fixture
+def search(make):
+    """Search a small tree; gives (the lines found, whether it was refused)."""
+    env = make(tools=["bash", "search", "submit"], max_turns=100)
+    env.reset(seed=1)
+    env.box.exec(["sh", "-c", TREE])
+
+    def run(**arguments):
+        observation, *_, info = env.step({"tool": "search", "arguments": arguments})
+        return observation["text"].split("\n"), info["tool_error"]
+
+    return run
+
+
+def test_search_shows_path_number_and_line(search):
+    assert search(pattern="alpha") == ([".hidden:1:alpha", "one.txt:1:alpha"], False)
+    assert search(pattern="alpha", ignore_case=True) == (
+        [".hidden:1:alpha", "one.txt:1:alpha", "sub/two.py:1:ALPHA x"],
+        False,
+    )
+    assert search(pattern="a.b|A x$") == (["one.txt:2:beta a.b", "sub/two.py:1:ALPHA x"], False)
+    assert search(pattern="a.b|A x$", fixed=True) == (["No line matches."], False)
+    assert search(pattern="^ALPHA", path="sub") == (["sub/two.py:1:ALPHA x"], False)
+    assert search(pattern="-v", path="/work/one.txt") == (["No line matches."], False)
+
+
+def test_search_is_bounded_and_says_what_is_wrong(search):
+    lines, _ = search(pattern="line", path="many")
+    assert lines[0] == "many:1:line 1"
+    assert lines[100:] == ["[50 more lines match; narrow the search]"]
+    (line, *_), refused = search(pattern="(")
+    assert refused
+    assert line.startswith("Cannot search /work: ")
+    assert search(pattern="x", path="none")[1]
