@@ -183,6 +183,21 @@ class CodingEnv(gym.Env[Observation, ToolCall]):
         return self._world.tasks
 
     @property
+    def tools(self) -> list[dict[str, Any]]:
+        """The tools as OpenAI function-calling definitions: new objects on every call."""
+        return [
+            {
+                "type": "function",
+                "function": {
+                    "name": tool.name,
+                    "description": tool.description,
+                    "parameters": copy.deepcopy(dict(tool.parameters)),
+                },
+            }
+            for tool in self._tools
+        ]
+
+    @property
     def task(self) -> Task:
         """The task of the current episode."""
         return self._current("task").task

@@ -50,7 +50,7 @@ class BashAgent:
             raise ConfigError(f"observation_chars must be at least 1, not {observation_chars}")
         self.name = name
         self.format = format
-        self._opening = [*([] if system is None else [{"role": "system", "content": system}]), *examples]
+        self._system, self._examples = system, list(examples)
         self._parse = formats.build(actions)
         self._observation_chars = observation_chars
 
@@ -82,7 +82,7 @@ class BashAgent:
         start = time.perf_counter()
         observation, _ = env.reset(seed=record.seed, options={"task": record.task})
         record.metrics["reset_seconds"] = time.perf_counter() - start
-        record.prompt = [*self._opening, {"role": "user", "content": observation["text"]}]
+        record.prompt = [*self._opening(env), {"role": "user", "content": observation["text"]}]
         segment = Segment()
         record.segments.append(segment)
         segment.append_prompt(self.format.start(record.prompt), 0)
@@ -104,9 +104,17 @@ class BashAgent:
                 return
             segment.append_prompt(self._answer(segment.ids, text), turn)
 
+    def _opening(self, env: CodingEnv) -> list[Mapping[str, Any]]:
+        """The messages before the task."""
+        return [*([] if self._system is None else [{"role": "system", "content": self._system}]), *self._examples]
+
+    def _message(self, observation: str) -> Mapping[str, Any]:
+        """The message that shows an observation."""
+        return {"role": "user", "content": observation}
+
     def _answer(self, ids: list[int], text: str) -> list[int]:
         """The new ids that show an observation and ask for the next turn."""
-        extended = self.format.extend(ids, [{"role": "user", "content": text}])
+        extended = self.format.extend(ids, [self._message(text)])
         if extended[: len(ids)] != ids:
             raise HarnessError(f"chat format {self.format.name!r} rewrote tokens that were already in the stream")
         return extended[len(ids) :]
