@@ -2,7 +2,8 @@
 
 SandboxError (RuntimeError)
 ├── SandboxUnavailableError (OSError)    this machine cannot run the backend: says what is missing
-├── ImageError                           an image or layer is absent or broken
+├── ImageError                           an image or layer is absent, broken or cannot be built
+│   └── RecipeError (ConfigError)        a recipe says what cannot be: names file, line and key
 ├── SnapshotError                        a snapshot is unknown, damaged or still in use
 ├── SandboxTimeoutError (TimeoutError)   the sandbox itself did not answer (not: a command ran too long)
 ├── SandboxLimitError                    a limit cannot be honoured, or the machine has no space left
@@ -13,7 +14,7 @@ SandboxError (RuntimeError)
 
 from __future__ import annotations
 
-from forkgym.errors import ForkGymError
+from forkgym.errors import ConfigError, ForkGymError
 
 
 class SandboxError(ForkGymError, RuntimeError):
@@ -25,7 +26,11 @@ class SandboxUnavailableError(SandboxError, OSError):
 
 
 class ImageError(SandboxError):
-    """An image or a layer is unknown, absent or broken."""
+    """An image or a layer is unknown, absent or broken, or cannot be built."""
+
+
+class RecipeError(ImageError, ConfigError):
+    """A recipe is malformed; the message names file, line and key."""
 
 
 class SnapshotError(SandboxError):

@@ -14,10 +14,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from forkgym.sandboxes.yamltext import Document
 from forkgym.tasks.base import Task
 from forkgym.tasks.errors import TaskFormatError
 from forkgym.tasks.schema import TaskModel, VariantModel, read_model
-from forkgym.tasks.yamltext import Document
 
 TASK_FILE = "task.yaml"
 PROOF_FILE = "proof.json"

@@ -12,8 +12,9 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from forkgym.errors import ConfigError
 from forkgym.sandboxes.base import Limits
 from forkgym.sandboxes.limits import parse_limits
+from forkgym.sandboxes.yamltext import Document, Location, parse
 from forkgym.tasks.base import Budget, Grading
-from forkgym.tasks.yamltext import Document, Location, parse
+from forkgym.tasks.errors import TaskFormatError
 
 MAX_INSTRUCTION = 32_000
 
@@ -142,7 +143,7 @@ class TaskModel(_Strict):
 
 def read_model(text: str, name: str) -> tuple[TaskModel, Document]:
     """Parse and check one ``task.yaml``; ``name`` is how errors call the file. Raises ``TaskFormatError``."""
-    document = parse(text, name)
+    document = parse(text, name, TaskFormatError)
     if not isinstance(document.data, Mapping):
         raise document.error((), "must hold keys such as 'schema: 1'")
     try:
