@@ -58,8 +58,7 @@ class Zygote:
         flags = _NAMESPACES | (syscalls.CLONE_NEWUSER if self._privileged else 0)
         pid = syscalls.clone_process(flags)
         if pid == 0:
-            _join_groups(groups)
-            self._become_box(spec, started, socket.socket(fileno=fds[0]), reply)
+            self._become_box(spec, started, socket.socket(fileno=fds[0]), reply, groups)
         started.close()
         pidfd = -1
         try:
@@ -79,9 +78,11 @@ class Zygote:
                 os.close(pidfd)
 
     def _become_box(
-        self, spec: init.BoxSpec, started: socket.socket, own: socket.socket, reply: socket.socket
+        self, spec: init.BoxSpec, started: socket.socket, own: socket.socket, reply: socket.socket, groups: list[int]
     ) -> NoReturn:
+        """Whatever fails here is reported and ends the child: if it went on, it would be a second zygote."""
         try:
+            _join_groups(groups)
             syscalls.close_others([started.fileno(), own.fileno(), reply.fileno()])
             received = wire.receive(started)
             started.close()
@@ -90,6 +91,8 @@ class Zygote:
                     _become_root()
                 syscalls.set_name("init")
                 init.run(own, reply, spec, received[1], self._seccomp)
+        except BaseException as error:
+            self._report(reply, error)
         finally:
             os._exit(1)
 

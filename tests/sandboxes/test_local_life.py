@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from forkgym.sandboxes import Mount, create
-from forkgym.sandboxes.errors import ImageError, SandboxDeadError, SandboxError
+from forkgym.sandboxes.errors import ImageError, SandboxDeadError, SandboxError, SandboxLimitError
 from forkgym.sandboxes.local import cleanup, launcher
 from forkgym.sandboxes.local.backend import LocalBackend
 
@@ -111,6 +111,7 @@ import signal
 from forkgym.sandboxes import create
 box = create("local")
 shell = box.shell()
+signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored where a script started the tests with "&"
 for run in (box.exec, shell.run):
     signal.setitimer(signal.ITIMER_REAL, 0.3)
     signal.signal(signal.SIGALRM, lambda *_: signal.raise_signal(signal.SIGINT))
@@ -238,3 +239,14 @@ def test_usage_counts():
         usage = box.usage()
         assert usage.disk_bytes is not None
         assert 3_000_000 <= usage.disk_bytes < 4_000_000
+
+
+def test_a_start_that_fails_early_leaves_a_zygote_that_starts_others(monkeypatch):
+    """The child that could not join its group once went on as a second zygote, and answered every other request."""
+    with monkeypatch.context() as patch:
+        patch.setattr("forkgym.sandboxes.local.cgroups.Group.join_files", ["/dev/full"])
+        with pytest.raises(SandboxLimitError, match="No space left"):
+            create("local")
+    for _ in range(8):
+        with create("local") as box:
+            assert box.exec("echo on").stdout == b"on\n"
