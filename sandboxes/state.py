@@ -7,7 +7,7 @@
     <state>/snapshots/<id>.json     {"layers": [...], ...}: keeps its layers until it is deleted
     <state>/trash/                  renamed here under the lock, removed outside it
 
-A backend may keep more here: the local one has ``images`` (skeletons, rebuilt when absent) and ``dev`` (a mount point).
+A backend may keep more here: the local one has ``images`` (see ``images/store.py``) and ``dev`` (a mount point).
 
 A reference is written before the thing it refers to appears. So a layer without a reference is garbage.
 """
@@ -131,6 +131,14 @@ def state_dir() -> Path:
     )
 
 
+def large_dir(root: Path) -> Path:
+    """Where to keep what is large and made once: ``root``, but on a disk if ``root`` was chosen for being in memory."""
+    if os.environ.get(ENVIRONMENT) or _file_system(root) != "tmpfs":
+        return root
+    disks = (path for path in _candidates() if _unfit(path) is None and _file_system(path) != "tmpfs")
+    return next(disks, root)
+
+
 @contextlib.contextmanager
 def locked(root: Path, exclusive: bool = False, patience: float = LOCK_PATIENCE) -> Generator[None]:
     """Hold the state directory's lock: shared while a reference is added, exclusive while garbage is picked out.
@@ -194,6 +202,19 @@ def drop_layers(root: Path, ids: Iterable[str]) -> int:
     for path in layers:
         remove_tree(path)
     return len(layers)
+
+
+def users(root: Path) -> dict[str, set[str]]:
+    """The ids of the boxes and snapshots that stand on each layer, layers of images (``name@layer``) included."""
+    records = [(box.name, box / _LEASE) for box in _entries(root / "boxes")]
+    records += [(path.stem, path) for path in _entries(root / "snapshots") if path.suffix == ".json"]
+    found: dict[str, set[str]] = {}
+    for user, path in records:
+        record = read_json(path) or {}
+        for layer in (*record.get("layers", []), str(record.get("image", "")).partition("@")[2]):
+            found.setdefault(layer, set()).add(user)
+    found.pop("", None)
+    return found
 
 
 def discard(path: Path) -> None:
@@ -283,9 +304,7 @@ def _open_directory(name: str, parent: int | None) -> int:
 
 def _referenced(root: Path) -> set[str]:
     """The ids of all layers that a box or a snapshot stands on. Call it under the exclusive lock."""
-    records = [box / _LEASE for box in _entries(root / "boxes")]
-    records += [path for path in _entries(root / "snapshots") if path.suffix == ".json"]
-    return {layer for record in records for layer in (read_json(record) or {}).get("layers", [])}
+    return set(users(root))
 
 
 def _to_trash(root: Path, path: Path) -> Path:

@@ -74,8 +74,9 @@ class Disk:
         self._box = box
         _uses.refer(box, layers)
         try:
-            self._lease = state.Lease.take(root / "boxes", box, layers)
+            self._lease = state.Lease.take(root / "boxes", box, (*layers, *image.layers))
             try:
+                image.require()
                 self._require(layers)
                 self._upper = self._make_upper(self._layer(layers[0]) if layers else None)
             except BaseException:
@@ -215,7 +216,7 @@ class Disk:
         merged = [self._merged] if self._merged else []
         names = dict.fromkeys([*self._layers, *self._mounted, *self._pending, *merged])
         freed = _uses.refer(self._box, names)
-        self._lease.update(names)
+        self._lease.update([*names, *self._image.layers])
         if freed:
             cleanup.later(lambda: state.drop_layers(self._root, freed))
 

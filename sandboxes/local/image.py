@@ -1,7 +1,8 @@
-"""The image "host": this machine's own system directories, read-only, without anything private.
+"""What a sandbox's root file system is made of: a built image's layers, or the image "host".
 
-``/usr`` is the host's. Everything else is a small skeleton of our own: empty directories, the links of a merged /usr,
-and those files of ``/etc`` that are on a list, because an allow-list cannot leak what nobody thought of.
+"host" is this machine's own system directories, read-only, without anything private. ``/usr`` is the host's. Everything
+else is a small skeleton of our own: empty directories, the links of a merged /usr, and those files of ``/etc`` that are
+on a list, because an allow-list cannot leak what nobody thought of.
 """
 
 from __future__ import annotations
@@ -17,9 +18,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from forkgym.sandboxes.errors import ImageError
+from forkgym.sandboxes.images.store import Chain, open_store
 from forkgym.sandboxes.local.launcher import is_privileged
 from forkgym.sandboxes.owner.environment import USERS
 
+HOST = "host"
 _LAYOUT = 1  # part of the key: raise it when the skeleton changes
 _MERGED = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
 _DIRECTORIES = {
@@ -59,18 +62,57 @@ _OWN_ETC = {
 
 @dataclass(frozen=True)
 class Image:
-    """Lower directories by volume, and directories to bind read-only as (source, target)."""
+    """Lower directories by volume, topmost first, and directories to bind read-only as (source, target).
 
+    ``ref`` names this very image even when its name gets a newer one; ``layers`` are the ids that a lease must name.
+    """
+
+    ref: str
     lowers: dict[str, list[str]]
     binds: tuple[tuple[str, str], ...] = ()
+    layers: tuple[str, ...] = ()
+
+    def require(self) -> None:
+        """From a lease on nobody removes the layers, but they may have been removed just before. ``ImageError``."""
+        for path in (path for volume in self.lowers.values() for path in volume):
+            if not os.path.isdir(path):
+                raise ImageError(f"the image {self.ref!r} was removed meanwhile ({path}); build it again")
 
 
-def load(name: str, state: Path) -> Image:
-    """The image of this name, prepared below ``state`` on first use. Raises ``ImageError``."""
-    if name != "host":
-        raise ImageError(f"the local backend has no image {name!r}; known: host")
+def load(ref: str, state: Path) -> Image:
+    """The image of this name or ``name@id``. "host" is prepared below ``state`` if need be. Raises ``ImageError``."""
+    if ref == HOST:
+        return _host(state)
+    try:
+        store = open_store(state)
+    except OSError as error:
+        raise ImageError(f"no place for the images of {state}: {error}") from error
+    chain = store.find(ref)
+    store.touch(chain.layers[0].id)
+    return _stacked(chain, _host(state) if chain.host else Image("", {volume: [] for volume in ("root", "usr")}))
+
+
+def _stacked(chain: Chain, bottom: Image) -> Image:
+    if chain.host and chain.host not in bottom.layers:
+        raise ImageError(
+            f"the image {chain.name!r} stands on this machine's system as it was before a change to it; "
+            f"build it again: forkgym images build {chain.name}"
+        )
+    plain = [layer for layer in chain.layers if layer.target is None]
+    lowers = {volume: [*(str(layer.path / volume) for layer in plain), *low] for volume, low in bottom.lowers.items()}
+    tools = tuple((str(layer.path / "tool"), layer.target) for layer in reversed(chain.layers) if layer.target)
+    layers = (*(layer.id for layer in chain.layers), *bottom.layers)
+    return Image(chain.ref, lowers, (*bottom.binds, *tools), layers)
+
+
+def host_id() -> str:
+    """The name of the image "host" in its present state."""
+    return f"host-{_fingerprint()}"
+
+
+def _host(state: Path) -> Image:
     root = state / "images"
-    path = root / f"host-{_fingerprint()}"
+    path = root / host_id()
     if not path.is_dir():
         root.mkdir(mode=0o700, exist_ok=True)
         scratch = root / f".{uuid.uuid4().hex}"
@@ -83,7 +125,7 @@ def load(name: str, state: Path) -> Image:
                 raise ImageError(f"cannot prepare the image 'host' in {root}: {error}") from error
     unmerged = [f"/{name}" for name in _MERGED if os.path.isdir(f"/{name}") and not os.path.islink(f"/{name}")]
     lowers = {"root": [str(path / "root")], "usr": [str(path / "usr"), "/usr"]}
-    return Image(lowers, tuple((place, place) for place in unmerged))
+    return Image(HOST, lowers, tuple((place, place) for place in unmerged), (path.name,))
 
 
 @functools.cache

@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable, Generator
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, TypeVar
 
 from forkgym.errors import ConfigError
@@ -45,15 +46,17 @@ class LocalSandbox(ServedSandbox):
 
     def __init__(self, spec: SandboxSpec, origin: Frozen) -> None:
         """Begin to start; ``finish`` waits until it runs."""
-        super().__init__(new_id(), spec, origin.lineage, origin.shells)
         self._zygote = launcher.zygote()
         self._root = self._zygote.root
+        files = image.load(spec.image, self._root)
+        spec = replace(spec, image=files.ref)  # forks and snapshots stand on this very image
+        super().__init__(new_id(), spec, origin.lineage, origin.shells)
         self._state_lock = threading.Lock()
         self._oom_kills = 0
         self._group: Group | None = None
         self._pid, self._pidfd = 0, -1
         try:
-            self._disk = Disk(self._root, self.id, image.load(spec.image, self._root), spec, origin.layers)
+            self._disk = Disk(self._root, self.id, files, spec, origin.layers)
         except OSError as error:
             raise _explained(error, self._zygote.privileged) from error
         self._socket, theirs = wire.pair()
@@ -98,6 +101,12 @@ class LocalSandbox(ServedSandbox):
             raise ConfigError(f"fork({n}): ask for at least one child")
         with self._frozen(background) as frozen:
             return start_all(self.spec, frozen, n)
+
+    @contextlib.contextmanager
+    def written(self) -> Generator[list[Path]]:
+        """Layer directories with what was written over the image, topmost first; they stay for the block."""
+        with self._frozen("kill") as frozen:
+            yield [self._root / "layers" / layer for layer in frozen.layers]
 
     @contextlib.contextmanager
     def _frozen(self, background: Background) -> Generator[Frozen]:
@@ -155,6 +164,7 @@ class LocalSandbox(ServedSandbox):
             "hostname": "sandbox",
             "rlimits": rlimits(self.spec.limits, cgroups=held),
             "join": self._group.join_files if self._group is not None else [],
+            "leave": self._group.leave_files if self._group is not None else [],
         }
 
     def _kill_box(self) -> None:
