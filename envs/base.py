@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, Protocol, TypedDict
 
 from forkgym.sandboxes.base import Sandbox
-from forkgym.tasks.base import Task, Verdict
+from forkgym.tasks.base import Submission, Task, Verdict
 
 FailureKind = Literal["sandbox", "engine", "grader", "harness"]
 TruncationReason = Literal["turns", "tokens", "time", "context"]
@@ -61,4 +61,24 @@ class Tool(Protocol):
         ...
 
 
-RewardFunction = Callable[[Verdict], float]
+@dataclass(frozen=True)
+class Call:
+    """One tool call that was run, and the text it was answered with."""
+
+    tool: str
+    arguments: Mapping[str, Any]
+    answer: str
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """All that a reward may look at: the verdict, what was submitted for which task, and the calls that led there."""
+
+    verdict: Verdict
+    task: Task
+    submission: Submission
+    calls: tuple[Call, ...] = ()
+
+
+RewardFunction = Callable[[Evidence], float]
+"""From the evidence to a number: named reward functions, or any ``module:function`` of that signature."""

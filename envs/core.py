@@ -18,6 +18,8 @@ from gymnasium.spaces import Dict, Space
 from forkgym.envs import options as checks
 from forkgym.envs import rewards
 from forkgym.envs.base import (
+    Call,
+    Evidence,
     Malformed,
     RewardFunction,
     RewardMode,
@@ -56,7 +58,8 @@ class CodingEnv(gym.Env[Observation, ToolCall]):
     - ``sandbox``: a backend's name or object. ``limits`` replaces the tasks' own sandbox limits: ``Limits``, or a
       mapping such as ``{"memory": "512M"}``.
     - ``tools``: names or tool objects; ``None`` takes those that the tasks name, which must then be the same for all.
-    - ``reward``: a named function of the verdict, a dotted path or a function. ``reward_mode``: ``final`` (at the end),
+    - ``reward``: a named function of the evidence, a dotted path, a function, or a weighted sum such as
+      ``{"weights": {"resolved": 1, "minimal": 0.2}, "gate": "applies"}``. ``reward_mode``: ``final`` (at the end),
       ``delta`` (change of the reward since the last step) or ``potential`` (final, plus change of the score).
     - ``max_turns``, ``max_seconds``, ``max_tokens``: replace the task's budget where given.
     - ``max_observation_chars``: longer tool output keeps head and tail.
@@ -75,7 +78,7 @@ class CodingEnv(gym.Env[Observation, ToolCall]):
         sandbox: str | Backend = "local",
         limits: Limits | Mapping[str, object] | None = None,
         tools: Sequence[str | Tool] | None = None,
-        reward: str | RewardFunction = "resolved",
+        reward: str | RewardFunction | Mapping[str, Any] = "resolved",
         reward_mode: RewardMode = "final",
         max_turns: int | None = None,
         max_seconds: float | None = None,
@@ -351,7 +354,9 @@ class CodingEnv(gym.Env[Observation, ToolCall]):
         if wrong := self.action_space.problem(call):
             return ToolResult(f"Not a valid action: {wrong}", error=True)
         tool = state.tools[call["tool"]]
-        return tool.run(self.box, state.task, call["arguments"], limit=state.seconds_left)
+        result = tool.run(self.box, state.task, call["arguments"], limit=state.seconds_left)
+        state.calls.append(Call(call["tool"], call["arguments"], result.text))
+        return result
 
     def _shaped(self, state: EpisodeState) -> float:
         """The reward of a step that does not end the episode, and the new baseline.
@@ -361,18 +366,22 @@ class CodingEnv(gym.Env[Observation, ToolCall]):
         """
         with blame("grader"):
             task = state.task
-            verdict = self._world.judge(task, self._world.submission(self.box, task))
-            now = rewards.apply(self._reward if self._mode == "delta" else rewards.tests, verdict)
+            submission = self._world.submission(self.box, task)
+            evidence = Evidence(self._world.judge(task, submission), task, submission, tuple(state.calls))
+            now, _ = rewards.apply(self._reward if self._mode == "delta" else rewards.tests, evidence)
         gain, state.baseline = now - state.baseline, now
         return gain
 
     def _end(self, state: EpisodeState, result: ToolResult, limit: TruncationReason | None) -> StepResult:
         """Grade what is there. ``limit`` is ``None`` if the agent submitted."""
         with blame("grader"):
-            verdict = self.grade()
-            value = rewards.apply(self._reward, verdict)
+            task = state.task
+            submission = self._world.submission(self.box, task)
+            verdict = self._world.grade(task, submission)
+            evidence = Evidence(verdict, task, submission, tuple(state.calls))
+            value, parts = rewards.apply(self._reward, evidence)
         status = "finished" if limit is None else "truncated"
-        state.outcome = Outcome(status, limit or "submitted", verdict=verdict, reward=value)
+        state.outcome = Outcome(status, limit or "submitted", verdict=verdict, reward=value, reward_parts=parts)
         return self._respond(result, value - state.baseline)
 
     def _fail(self, state: EpisodeState, failure: FailedError) -> StepResult:

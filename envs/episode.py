@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import copy
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from forkgym.envs.base import Tool, TruncationReason
+from forkgym.envs.base import Call, Tool, TruncationReason
 from forkgym.tasks.base import Budget, Task, Verdict
 
 Status = Literal["finished", "truncated", "failed"]
@@ -15,13 +16,17 @@ Status = Literal["finished", "truncated", "failed"]
 
 @dataclass(frozen=True)
 class Outcome:
-    """How an episode ended. ``reason`` is the limit or the failed part; ``reward`` is ``None`` unless it was scored."""
+    """How an episode ended. ``reason`` is the limit or the failed part; ``reward`` is ``None`` unless it was scored.
+
+    ``reward_parts`` are the values that a weighted reward was made of.
+    """
 
     status: Status
     reason: str = ""
     detail: str = ""
     verdict: Verdict | None = None
     reward: float | None = None
+    reward_parts: Mapping[str, float] = field(default_factory=dict[str, float])
 
     @property
     def scored(self) -> bool:
@@ -44,6 +49,7 @@ class EpisodeState:
     started: float = field(default_factory=time.monotonic)
     baseline: float = 0.0
     transcript: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
+    calls: list[Call] = field(default_factory=list[Call])
     lineage: tuple[tuple[str, int], ...] = ()
     outcome: Outcome | None = None
 
@@ -82,6 +88,8 @@ class EpisodeState:
         }
         if end is not None:
             info["reward"] = end.reward
+            if end.reward_parts:
+                info["reward_parts"] = dict(end.reward_parts)
             if end.verdict is not None:
                 info["verdict"] = _timeless(end.verdict)
             if end.status == "failed":
@@ -96,6 +104,7 @@ class EpisodeState:
             spent=self.seconds,
             started=time.monotonic(),
             transcript=copy.copy(self.transcript),
+            calls=copy.copy(self.calls),
         )
 
 

@@ -17,7 +17,7 @@ def describe(task: Task, submission: Submission, verdict: Verdict) -> dict[str, 
     - ``passed``, ``failed``: ids of the hidden tests by their result now; ``fraction``: passed / all, 0.0 without any
     - ``score``, ``resolved``, ``stage``: the verdict if the agent submitted now
     - ``files_changed``: number of paths that differ from the start
-    - ``gold_distance``: 0 where every file that the solution or the agent touched reads as in the solution, 1 where
+    - ``gold_distance``: ``None`` where the solution is a program; 0 where every file that the solution or the agent touched reads as in the solution, 1 where
       they share nothing; see ``gold_distance``
     """
     passed = [finding.id for finding in verdict.findings if finding.passed]
@@ -30,7 +30,7 @@ def describe(task: Task, submission: Submission, verdict: Verdict) -> dict[str, 
         "resolved": verdict.resolved,
         "stage": verdict.stage,
         "files_changed": len(submission.changes),
-        "gold_distance": gold_distance(task, submission),
+        "gold_distance": None if task.solve else gold_distance(task, submission),
     }
 
 

@@ -29,7 +29,7 @@ from forkgym.envs.tools.view import View as Tool
 from forkgym.sandboxes.local.backend import LocalBackend as Backend
 from forkgym.tasks.grading.base import Record, Report
 
-def generous(verdict):
+def generous(evidence):
     return 0.25
 
 def parse(text):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from forkgym.trainers.recipe import GrpoRecipe, Recipe, SftRecipe
+from forkgym.trainers.recipe import GrpoRecipe, Recipe, RewardSection, SftRecipe
 
 _STD = {
     "sample": "the group's sample standard deviation (divisor n-1)",
@@ -57,10 +57,17 @@ def _grpo(recipe: GrpoRecipe) -> str:
     return "\n".join([*lines, *_common(recipe)])
 
 
+def _reward(reward: RewardSection) -> str:
+    if reward.weights is None:
+        return str(reward.spec)
+    total = " + ".join(f"{weight:g} {name}" for name, weight in reward.weights.items())
+    return total if reward.gate is None else f"{reward.gate} * ({total})"
+
+
 def _advantage(recipe: GrpoRecipe) -> str:
     advantage = recipe.advantage
     baseline = "the group's mean" if advantage.baseline == "mean" else "the mean of the other members"
-    text = f"{advantage.estimator}: reward ({recipe.reward.name}) minus {baseline}"
+    text = f"{advantage.estimator}: reward ({_reward(recipe.reward)}) minus {baseline}"
     if advantage.std_kind != "none":
         text += f", over {_STD[advantage.std_kind]} + {advantage.eps:g}"
     text += f"; 0 for a group whose rewards lie within {advantage.tolerance:g}"

@@ -95,7 +95,7 @@ def make_player(recipe: GrpoRecipe, language: LanguageModel) -> EnvPlayer:
         recipe.env,
         agent,
         policy,
-        reward=recipe.reward.name,
+        reward=recipe.reward.spec,
         concurrency=recipe.rollout.concurrency,
         retries=recipe.rollout.retries,
         max_failed_share=recipe.rollout.max_failed_share,

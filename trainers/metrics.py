@@ -48,6 +48,8 @@ def episode_metrics(episodes: Sequence[Episode], attempts: Sequence[Episode]) ->
         result["pass_rate"] = sum(bool((e.verdict or {}).get("resolved")) for e in scored) / len(scored)
         result["truncated_rate"] = sum(e.status == "truncated" for e in scored) / len(scored)
         result["turns"] = sum(len(e.steps) for e in scored) / len(scored)
+        for name in sorted({key for e in scored for key in e.metrics if key.startswith("reward/")}):
+            result[name] = sum(e.metrics.get(name, 0.0) for e in scored) / len(scored)
         result["hack_rate"] = sum(bool((e.verdict or {}).get("hacks")) for e in scored) / len(scored)
     failed = Counter(e.reason for e in attempts if e.status == "failed")
     result["failure_rate"] = sum(failed.values()) / len(attempts) if attempts else 0.0

@@ -64,7 +64,7 @@ class EnvPlayer:
         agent: Agent,
         policy: HFPolicy | None,
         *,
-        reward: str = "resolved",
+        reward: str | dict[str, Any] = "resolved",
         concurrency: int = 8,
         retries: int = 1,
         max_failed_share: float = 0.5,

@@ -61,7 +61,7 @@ class EnvSection(Section):
 
     @model_validator(mode="after")
     def _check(self) -> EnvSection:
-        for name, where in (("tasks", "env.tasks"), ("split", "env.split"), ("reward", "reward.name")):
+        for name, where in (("tasks", "env.tasks"), ("split", "env.split"), ("reward", "the section reward")):
             if name in self.options:
                 raise ValueError(f"env.options.{name} is set by {where}; write it there")
         return self
@@ -97,9 +97,27 @@ class RolloutSection(Section):
 
 
 class RewardSection(Section):
-    """A reward function of the environment by name or dotted path: ``resolved``, ``score`` or ``tests``."""
+    """The environment's reward: one function, or a weighted sum of several."""
 
-    name: str = "resolved"
+    name: str | None = None
+    """By name or dotted path, such as ``resolved`` (the default), ``score`` or ``tests``."""
+    weights: dict[str, float] | None = None
+    """Instead of ``name``: reward functions by name, and how much each counts."""
+    gate: str | None = None
+    """A reward function that the weighted sum is multiplied by."""
+
+    @model_validator(mode="after")
+    def _check(self) -> RewardSection:
+        if self.name is not None and self.weights is not None:
+            raise ValueError("give reward.name or reward.weights, not both")
+        if self.gate is not None and self.weights is None:
+            raise ValueError("reward.gate applies to reward.weights only; remove it")
+        return self
+
+    @property
+    def spec(self) -> str | dict[str, Any]:
+        """As the environment takes it."""
+        return self.name or "resolved" if self.weights is None else {"weights": self.weights, "gate": self.gate}
 
 
 class AdvantageSection(Section):

@@ -61,6 +61,7 @@ def finish(episode: Episode, env: CodingEnv) -> None:
     episode.status, episode.reason, episode.detail = outcome.status, outcome.reason, outcome.detail
     episode.verdict = None if outcome.verdict is None else outcome.verdict.as_dict()
     episode.reward = outcome.reward
+    episode.metrics |= {f"reward/{name}": value for name, value in outcome.reward_parts.items()}
 
 
 @contextmanager

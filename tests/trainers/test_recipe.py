@@ -72,7 +72,7 @@ def test_all_mistakes_are_told_at_once(tmp_path: Path) -> None:
         (["objective.kl.kind=k2"], "kind has no effect"),
         (["eval={every: null, max_tasks: 3}"], "nothing is evaluated"),
         (["objective.ratio=sequence"], "'token'"),
-        (["env.options.reward=score"], "reward.name"),
+        (["env.options.reward=score"], "the section reward"),
         (["batch.minibatches=99"], "larger than the number of episodes"),
         (["sampling.temperature=0"], "greater than 0"),
         (["optimizer.lr=.nan"], "optimizer.lr"),

@@ -1,0 +1,124 @@
+"""Reward components beyond the verdict's score, each in [0, 1]: the kept tests, the patch itself, the way to it.
+
+What was submitted counts by bytes. ``reproduced`` and ``tested`` judge calls by how they look, so an agent can earn
+them without meaning it: give them small weights, or a gate.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable
+
+from forkgym.envs.base import Call, Evidence
+from forkgym.tasks.base import FileChange
+from forkgym.tasks.errors import GradingError
+
+_TEST = re.compile(
+    r"\b(pytest|unittest|nosetests|tox|nox|ctest|jest|vitest|mocha|go test|cargo (nextest|test)|node --test|"
+    r"(npm|pnpm|yarn)( run)? test|make (test|check))\b"
+)
+_RUN = re.compile(r"(^|[;&|(\s])(python3?|node|ruby|perl|bash|sh|\./\S+|go run|cargo run|make)(\s|$)")
+_WRITE = re.compile(
+    r"(^|[^0-9&<>])>>?\s*[^&\s]|\bsed\s+(-\w+\s+)*-i|\btee\b|\bpatch\b|\bgit (apply|checkout|restore|stash|reset)\b|"
+    r"\b(rm|mv|cp)\s"
+)
+
+
+def applies(evidence: Evidence) -> float:
+    """1.0 if there is a submission that can be applied: neither empty nor malformed."""
+    return float(not evidence.submission.empty and not evidence.submission.malformed)
+
+
+def fixed(evidence: Evidence) -> float:
+    """The share that passes of the hidden tests that failed before (fail to pass)."""
+    return _component(evidence, "fixed")
+
+
+def kept(evidence: Evidence) -> float:
+    """The share that still passes of the hidden tests that passed before (pass to pass)."""
+    return _component(evidence, "kept")
+
+
+def minimal(evidence: Evidence) -> float:
+    """Changed lines of the reference solution over those of the submission, at most 1.0; nothing changed gives 0.0.
+
+    A changed line counts once if it was removed and once if it was added; a file that is no text counts as one line.
+    Raises ``GradingError`` for a task without a reference solution.
+    """
+    task, submission = evidence.task, evidence.submission
+    if not task.oracle:
+        raise GradingError(f"{task.id}: the reward 'minimal' needs a reference solution, and this task has none")
+    if not applies(evidence):
+        return 0.0
+    gold = sum(_distance(task.files.get(path), data) for path, data in task.oracle.items())
+    mine = sum(_distance(task.files.get(path), _content(change)) for path, change in submission.changes.items())
+    return min(1.0, gold / mine) if mine else 1.0
+
+
+def focused(evidence: Evidence) -> float:
+    """The share of the changed files that the reference solution changes too; nothing changed gives 0.0."""
+    if not applies(evidence):
+        return 0.0
+    changed = evidence.submission.changes
+    return sum(path in evidence.task.oracle for path in changed) / len(changed)
+
+
+def reproduced(evidence: Evidence) -> float:
+    """1.0 if a command that runs code or tests came before the first call that writes."""
+    return float(any(_is_test(call) or _is_run(call) for call in _before_first_write(evidence.calls)))
+
+
+def tested(evidence: Evidence) -> float:
+    """1.0 if a test runner was started after the last call that writes, and there was such a call."""
+    writes = [index for index, call in enumerate(evidence.calls) if _is_write(call)]
+    return float(bool(writes) and any(_is_test(call) for call in evidence.calls[writes[-1] + 1 :]))
+
+
+def _component(evidence: Evidence, name: str) -> float:
+    value = evidence.verdict.components.get(name)
+    if value is None:
+        raise GradingError(
+            f"{evidence.task.id}: the reward {name!r} needs a grader that tells fail-to-pass from pass-to-pass tests; "
+            "this one gives " + (", ".join(evidence.verdict.components) or "no components")
+        )
+    return value
+
+
+def _content(change: FileChange) -> bytes | None:
+    return change.data if change.link is None else change.link.encode("utf-8", "surrogateescape")
+
+
+def _distance(before: bytes | None, after: bytes | None) -> int:
+    """Lines removed plus lines added."""
+    if before == after:
+        return 0
+    if any(b"\0" in (data or b"") for data in (before, after)):
+        return 1
+    old, new = (before or b"").splitlines(), (after or b"").splitlines()
+    matcher = difflib.SequenceMatcher(None, old, new, autojunk=False)
+    same = sum(block.size for block in matcher.get_matching_blocks())
+    return max(1, len(old) + len(new) - 2 * same)
+
+
+def _before_first_write(calls: Iterable[Call]) -> Iterable[Call]:
+    for call in calls:
+        if _is_write(call):
+            return
+        yield call
+
+
+def _command(call: Call) -> str:
+    return str(call.arguments.get("command", "")) if call.tool == "bash" else ""
+
+
+def _is_test(call: Call) -> bool:
+    return bool(_TEST.search(_command(call)))
+
+
+def _is_run(call: Call) -> bool:
+    return bool(_RUN.search(_command(call)))
+
+
+def _is_write(call: Call) -> bool:
+    return call.tool == "edit" or bool(_WRITE.search(_command(call)))
