@@ -14,6 +14,7 @@ from typing import Any, Literal
 from forkgym.sandboxes.base import Limits
 from forkgym.tasks.digest import task_digest
 
+SOLUTION = "/solution"
 Stage = Literal["resolved", "unresolved", "empty", "malformed", "timeout", "error"]
 
 
@@ -40,8 +41,12 @@ class Grading:
 class Task:
     """One task. ``files``, ``hidden`` and ``oracle`` map paths relative to ``workdir`` to contents.
 
-    ``oracle`` holds the files of the reference solution; ``None`` deletes the path. ``proof`` is what
-    ``forkgym tasks verify`` wrote: oracle score, do-nothing score and flake rate.
+    ``oracle`` holds the files of the reference solution; ``None`` deletes the path. With ``solve`` the solution is a
+    program instead: the files of ``oracle`` are placed below ``SOLUTION``, and the command ``solve`` runs in
+    ``workdir``.
+    ``proof`` is what ``forkgym tasks verify`` wrote: oracle score, do-nothing score and flake rate.
+    ``user`` is who works and who grades. ``submits`` says whether build products and caches are work, too.
+    ``origin`` is what another format says beyond this, kept as it was for the way back; nobody reads it here.
     """
 
     id: str
@@ -55,6 +60,9 @@ class Task:
     image: str = "host"
     workdir: str = "/work"
     setup: tuple[str, ...] = ()
+    solve: str = ""
+    user: str = "agent"
+    submits: Literal["sources", "everything"] = "sources"
     tools: tuple[str, ...] = ("bash", "view", "edit", "submit")
     limits: Limits = field(default_factory=Limits)
     budget: Budget = field(default_factory=Budget)
@@ -62,6 +70,7 @@ class Task:
     params: Mapping[str, Any] = field(default_factory=dict[str, Any])
     license: str = ""
     source: str = ""
+    origin: Mapping[str, bytes] = field(default_factory=dict[str, bytes])
     proof: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
     @cached_property

@@ -12,7 +12,9 @@ if TYPE_CHECKING:
     from forkgym.tasks.base import Task
 
 # What a task is called, where it comes from and what was measured about it change nothing for agent or grader.
-NOT_JUDGED = frozenset({"id", "family", "split", "license", "source", "proof"})
+NOT_JUDGED = frozenset({"id", "family", "split", "license", "source", "origin", "proof"})
+# Younger than the first proofs: at these values they say nothing, so that those proofs stay fresh.
+_YOUNGER = {"solve": "", "user": "agent", "submits": "sources"}
 
 
 def task_digest(task: Task) -> str:
@@ -20,7 +22,8 @@ def task_digest(task: Task) -> str:
 
     Raises ``TypeError`` for a parameter or option that is no plain data.
     """
-    judged = {f.name: _plain(getattr(task, f.name)) for f in fields(task) if f.name not in NOT_JUDGED}
+    values = {f.name: getattr(task, f.name) for f in fields(task) if f.name not in NOT_JUDGED}
+    judged = {name: _plain(value) for name, value in values.items() if _YOUNGER.get(name) != value}
     text = json.dumps(judged, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()
 

@@ -1,5 +1,7 @@
 """A task folder on disk: ``task.yaml``, ``files/`` (what the agent sees), ``hidden/`` (tests, and ``solution/``).
 
+An imported task also has ``origin/``: what its first format says beyond that, for the way back.
+
 Under ``variants`` the folder is a family: the agent of a variant sees ``files/`` and the solution with the variant's
 edits applied, and the variant's reference solution is the content of the edited files before the edits.
 """
@@ -22,6 +24,7 @@ from forkgym.tasks.schema import TaskModel, VariantModel, read_model
 TASK_FILE = "task.yaml"
 PROOF_FILE = "proof.json"
 SOLUTION = "solution"
+ORIGIN = "origin"
 IGNORED_DIRECTORIES = frozenset({"__pycache__", ".git"})
 IGNORED_SUFFIXES = (".pyc", ".pyo")
 
@@ -95,6 +98,8 @@ class TaskFolder:
 
     @property
     def _plain(self) -> tuple[Mapping[str, bytes], Mapping[str, bytes]]:
+        if self.model.solve:
+            return self._files, self.solution
         changed = {path: data for path, data in self.solution.items() if self._files.get(path) != data}
         if not changed:
             raise self._error("hidden/solution: must hold at least one file that differs from files/")
@@ -143,6 +148,9 @@ class TaskFolder:
             image=model.image,
             workdir=model.workdir,
             setup=tuple(model.setup),
+            solve=model.solve,
+            user=model.user,
+            submits=model.submits,
             tools=tuple(model.tools),
             limits=model.build_limits(),
             budget=model.budget.build(),
@@ -150,6 +158,7 @@ class TaskFolder:
             params={**model.params, **params},
             license=model.license,
             source=model.source,
+            origin=read_tree(self.path / ORIGIN),
             proof=self._proofs.get(task_id, {}),
         )
 

@@ -102,6 +102,9 @@ class TaskModel(_Strict):
     image: Annotated[str, Field(min_length=1)] = "host"
     workdir: Annotated[str, AfterValidator(_absolute)] = "/work"
     setup: list[Annotated[str, Field(min_length=1)]] = []
+    solve: str = ""
+    user: Literal["agent", "root"] = "agent"
+    submits: Literal["sources", "everything"] = "sources"
     tools: Annotated[list[str], Field(min_length=1)] = ["bash", "view", "edit", "submit"]
     limits: dict[str, Any] = {}
     budget: BudgetModel = BudgetModel()
@@ -132,6 +135,8 @@ class TaskModel(_Strict):
             for name in single:
                 if getattr(self, name) is not None:
                     raise ValueError(f"{name!r} belongs into each variant, not beside 'variants'")
+            if self.solve:
+                raise ValueError("'solve' and 'variants' exclude each other: an edit needs the solution's files")
             ids = [variant.id for variant in self.variants]
             if twice := sorted({name for name in ids if ids.count(name) > 1}):
                 raise ValueError(f"variants share an id: {', '.join(twice)}")

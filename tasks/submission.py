@@ -34,18 +34,18 @@ def capture(box: Sandbox, task: Task, base: Tree) -> Submission:
         now = tree.read(box, task.workdir, base.size + tree.HEADROOM)
     except (tree.TooLargeError, tree.HostileTreeError) as error:
         return Submission({}, malformed=str(error))
-    return compare(base, now)
+    return compare(base, now, everything=task.submits == "everything")
 
 
-def compare(base: Tree, now: Tree) -> Submission:
-    """The submission that turns ``base`` into ``now``."""
+def compare(base: Tree, now: Tree, *, everything: bool = False) -> Submission:
+    """The submission that turns ``base`` into ``now``; with ``everything`` it may hold build products and caches."""
     changes: dict[str, FileChange] = {}
     left_out: dict[str, str] = {}
     for path in sorted(set(base.nodes) | set(now.nodes)):
         old, new = base.nodes.get(path), now.nodes.get(path)
         if (new is None and old is None) or (new is not None and new.same(old)):
             continue
-        if reason := _not_work(path, old, new, base):
+        if reason := _no_file(new) if everything else _not_work(path, old, new, base):
             left_out[path] = reason
         else:
             changes[path] = FileChange(None) if new is None else FileChange(new.data, new.mode, new.link)
@@ -112,14 +112,18 @@ def _not_work(path: str, old: Node | None, new: Node | None, base: Tree) -> str:
         return f"inside {cache}"
     if path in base.untracked:
         return "not part of the repository at the start"
-    if new is not None and new.kind == "other":
-        return "neither a file nor a link"
+    if reason := _no_file(new):
+        return reason
     if new is not None and old is None:
         if path.endswith(_COMPILED_SUFFIXES) or (new.data or b"").startswith(_COMPILED_MAGIC):
             return "a build product"
         if any(directory in base.untracked for directory in _parents(parts)):
             return "below a directory that is not part of the repository"
     return ""
+
+
+def _no_file(new: Node | None) -> str:
+    return "neither a file nor a link" if new is not None and new.kind == "other" else ""
 
 
 def _parents(parts: list[str]) -> list[str]:

@@ -14,7 +14,7 @@ from forkgym.tasks.base import Submission, Task, Verdict
 from forkgym.tasks.errors import GradingError, TaskFormatError
 from forkgym.tasks.folder import TaskFolder
 from forkgym.tasks.grading import judge
-from forkgym.tasks.submission import of_files
+from forkgym.tasks.solution import reference
 from forkgym.tasks.taskset import TaskSet
 from forkgym.tasks.workspace import Bases
 
@@ -74,13 +74,18 @@ def verify(
 
 def prove(task: Task, bases: Bases, repeats: int = REPEATS) -> Proof:
     """Measure one task. Raises ``GradingError`` if no verdict could be had."""
-    solved = [_scored(task, of_files(task.oracle), bases) for _ in range(repeats)]
+    try:
+        oracle_work = reference(task, bases)
+    except SandboxError as error:
+        raise GradingError(f"{task.id}: {error}") from error
+    solved = [_scored(task, oracle_work, bases) for _ in range(repeats)]
     idle = [_scored(task, Submission({}), bases) for _ in range(repeats)]
     first = (_results(solved[0]), _results(idle[0]))
     pairs = zip(solved, idle, strict=True)
     flaky = sum((_results(one), _results(other)) != first for one, other in pairs) / repeats
     oracle, nothing = min(map(_score, solved)), max(map(_score, idle))
-    problems = [*_failures(solved), *(["doing nothing scores 1"] if nothing > 0 else [])]
+    problems = [oracle_work.malformed] if oracle_work.malformed else []
+    problems += [*_failures(solved), *(["doing nothing scores 1"] if nothing > 0 else [])]
     problems += [f"results differ in {flaky:.0%} of the repeats"] if flaky else []
     with bases.box(task) as box:
         problems += leaks.find(box, task)

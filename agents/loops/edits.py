@@ -7,7 +7,7 @@ import re
 import shlex
 from os.path import dirname
 
-from forkgym.tasks.base import Task
+from forkgym.tasks.base import SOLUTION, Task
 
 
 def changes(task: Task) -> dict[str, bytes | None]:
@@ -17,11 +17,17 @@ def changes(task: Task) -> dict[str, bytes | None]:
 
 def view_command(task: Task) -> list[str]:
     """One ``cat -n`` per file that the solution changes: ``sed_command`` goes by line numbers."""
-    return [f"cat -n {_path(path)}" for path in changes(task) if path in task.files]
+    return [] if task.solve else [f"cat -n {_path(path)}" for path in changes(task) if path in task.files]
 
 
 def write_commands(task: Task) -> list[str]:
-    """One command per changed file. Run in the task's working directory, they leave exactly the solution's bytes."""
+    """One command per changed file. Run in the task's working directory, they leave exactly the solution's bytes.
+
+    Where the solution is a program, its files are placed, and the last command runs it.
+    """
+    if task.solve:
+        placed = [_write(f"{SOLUTION}/{path}", None, data) for path, data in sorted(task.oracle.items())]
+        return [*placed, f"chmod -R +x {SOLUTION}", task.solve]
     return [_write(path, task.files.get(path), data) for path, data in changes(task).items()]
 
 
