@@ -9,12 +9,14 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import json
 import os
 import select
 import signal
 import socket
 import stat
 import sys
+from collections.abc import Callable
 from typing import Any, NoReturn
 
 from forkgym.sandboxes.guest import processes, syscalls, wire
@@ -25,7 +27,10 @@ _RESET_SIGNALS = (signal.SIGINT, signal.SIGPIPE, signal.SIGXFSZ)
 
 
 class Server:
-    """The request loop. One thread; nothing in it may block."""
+    """The request loop. One thread at a time; nothing in it may block.
+
+    Make it in the main thread, where Python handles signals; any thread may then ``serve``.
+    """
 
     def __init__(self, requests: socket.socket) -> None:
         self._requests = requests
@@ -38,19 +43,19 @@ class Server:
         self._devnull = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
         self._proc_device = os.stat("/proc").st_dev
         self._poll = select.poll()
-
-    def serve(self) -> NoReturn:
-        """Answer until the client is gone."""
-        wake, write_end = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._wake, write_end = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.set_wakeup_fd(write_end, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, _note)
         self._poll.register(self._requests, select.POLLIN)
-        self._poll.register(wake, select.POLLIN)
+        self._poll.register(self._wake, select.POLLIN)
+
+    def serve(self) -> NoReturn:
+        """Answer until the client is gone."""
         while True:
             for fd, _ in self._poll.poll():
-                if fd == wake:
+                if fd == self._wake:
                     with contextlib.suppress(BlockingIOError):
-                        os.read(wake, 4096)
+                        os.read(self._wake, 4096)
                     self._reap()
                 elif fd in self._drains:
                     self._drain(fd)
@@ -222,6 +227,37 @@ def spawn(argv: list[str], env: dict[str, str], cwd: str, sources: dict[int, int
     finally:
         os.chdir("/")
         wire.close_all(list(high.values()))
+
+
+def spawn_after(
+    first: Callable[[], None], argv: list[str], env: dict[str, str], cwd: str, sources: dict[int, int]
+) -> int:
+    """As ``spawn``, but ``first`` runs in the new process before the program; slower, since the process is copied."""
+    listen, told = os.pipe2(os.O_CLOEXEC)
+    pid = os.fork()
+    if pid == 0:
+        try:
+            first()
+            os.setsid()
+            os.chdir(cwd)
+            program = _find(argv[0], env.get("PATH", os.defpath))
+            for target, source in {target: _above(source) for target, source in sources.items()}.items():
+                os.dup2(source, target)
+            for number in _RESET_SIGNALS:
+                signal.signal(number, signal.SIG_DFL)
+            os.execve(program, argv, env)
+        except BaseException as error:
+            os.write(told, json.dumps(wire.error(error)).encode())
+        finally:
+            os._exit(127)
+    os.close(told)
+    with open(listen, "rb") as file:
+        problem = file.read()
+    if problem:
+        os.waitpid(pid, 0)
+        told_error = json.loads(problem)
+        raise OSError(told_error["errno"], told_error["error"])
+    return pid
 
 
 def _above(fd: int) -> int:

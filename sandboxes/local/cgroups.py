@@ -13,7 +13,7 @@ import os
 import signal
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from forkgym.sandboxes.base import Limits, Usage
@@ -25,6 +25,7 @@ _CONTROLLERS = ("memory", "pids", "cpu", "cpuacct")
 _PERIOD = 100_000  # microseconds; the kernel's default period of the CPU bandwidth controller
 _SHORTEST_QUOTA = 1_000  # microseconds; the kernel refuses less
 _CLOSE_PATIENCE = 2.0  # seconds
+_ROOM_BESIDE_FILES = 16 << 20  # bytes; the least that a sandbox may be limited to
 _WITHOUT_GROUP = {"memory": "; each process is held by RLIMIT_DATA", "cpu": ""}
 
 
@@ -43,6 +44,7 @@ class Group:
         self.name = name
         self._paths = {controller: home.directory / name for controller, home in homes.items()}
         self._version = {controller: home.version for controller, home in homes.items()}
+        self._limits = Limits(memory=None)
 
     @classmethod
     def create(cls, name: str, limits: Limits) -> Group | None:
@@ -71,12 +73,32 @@ class Group:
         """Files to write a process id into, each one, so that the process joins the group."""
         return [str(path / "cgroup.procs") for path in self._directories]
 
+    @property
+    def leave_files(self) -> list[str]:
+        """Files by which a thread leaves the group alone; empty where memory holds only whole processes (version 2)."""
+        if self._version.get("memory") != 1:
+            return []
+        ours = [path.resolve() for name, path in self._paths.items() if self._version[name] == 1]
+        return [str(parent / "cgroup.procs") for parent in dict.fromkeys(path.parent for path in ours)]
+
     def oom_kills(self) -> int:
         """How many processes the kernel killed for memory since the group was made."""
         if "memory" not in self._paths:
             return 0
         name = "memory.events" if self._version["memory"] == 2 else "memory.oom_control"
         return _table(self._paths["memory"] / name).get("oom_kill", 0)
+
+    def make_room(self) -> None:
+        """After a kill for memory: where files alone fill it (a tmpfs), let the command run that removes them."""
+        if self._limits.memory is None or "memory" not in self._paths:
+            return
+        path, version = self._paths["memory"], self._version["memory"]
+        files = _table(path / "memory.stat").get("shmem", 0)
+        wanted = replace(self._limits, memory=max(self._limits.memory, files + _ROOM_BESIDE_FILES))
+        steps = [(path / name, value) for name, value, needed in settings("memory", version, wanted)]
+        for file, value in (*steps, *steps):  # twice: version 1 wants another order for more than for less
+            with contextlib.suppress(OSError):
+                _write(file, value)
 
     def usage(self) -> Usage:
         """CPU seconds, peak memory in bytes, and processes now; ``None`` for what is not accounted here."""
@@ -96,6 +118,7 @@ class Group:
         return list(dict.fromkeys(path.resolve() for path in self._paths.values()))
 
     def _apply(self, limits: Limits) -> None:
+        self._limits = limits
         for controller, path in self._paths.items():
             for name, value, needed in settings(controller, self._version[controller], limits):
                 if needed or (path / name).exists():

@@ -10,6 +10,8 @@ import signal
 import socket
 import stat
 import struct
+import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
@@ -20,6 +22,7 @@ from forkgym.sandboxes.local import mounts
 # What root inside may still do, to files and ids of its own sandbox: chown, dac_override, fowner, fsetid, kill,
 # setgid, setuid, net_bind_service, sys_chroot, setfcap.
 ROOT_CAPABILITIES = frozenset({0, 1, 3, 4, 5, 6, 7, 10, 18, 31})
+_STACK = 256 << 10  # bytes
 
 
 @dataclass(frozen=True)
@@ -45,8 +48,18 @@ class BoxSpec:
         return cls(mounts.RootSpec.from_message(message), **{name: message[name] for name in names}, nested=nested)
 
 
-def run(requests: socket.socket, reply: socket.socket, spec: BoxSpec, built: list[int], seccomp: bytes) -> NoReturn:
-    """Become the sandbox. Reports on ``reply`` whether that worked, and never returns."""
+def run(
+    requests: socket.socket,
+    reply: socket.socket,
+    spec: BoxSpec,
+    built: list[int],
+    seccomp: bytes,
+    leave: Callable[[], None] | None,
+) -> NoReturn:
+    """Become the sandbox. Reports on ``reply`` whether that worked, and never returns.
+
+    ``leave`` takes the calling thread out of the group whose memory is bounded.
+    """
     try:
         os.setsid()
         syscalls.unshare(syscalls.CLONE_NEWCGROUP)  # only now, since the root of the new one is the group we are in
@@ -58,12 +71,27 @@ def run(requests: socket.socket, reply: socket.socket, spec: BoxSpec, built: lis
         drop_privileges(spec, seccomp)
         syscalls.prctl(syscalls.PR_SET_PDEATHSIG, signal.SIGKILL)
         server = Server(requests)
+        thread = _serve_aside(server, leave) if leave is not None else None
         wire.send(reply, {"ready": True})
         reply.close()
+        thread.join() if thread is not None else server.serve()
     except BaseException as error:
-        wire.send(reply, wire.error(error))
-        os._exit(1)
-    server.serve()
+        with contextlib.suppress(OSError):
+            wire.send(reply, wire.error(error))
+    os._exit(1)
+
+
+def _serve_aside(server: Server, leave: Callable[[], None]) -> threading.Thread:
+    """Serve in a second thread, so that running out of memory cannot kill this process.
+
+    Commands are born in the group of the thread that starts them. But the memory of a process is charged to the group
+    of its first thread, and only processes whose first thread is in a group are killed for it.
+    """
+    threading.stack_size(_STACK)
+    thread = threading.Thread(target=server.serve, daemon=True)
+    thread.start()
+    leave()
+    return thread
 
 
 def drop_privileges(spec: BoxSpec, seccomp: bytes) -> None:

@@ -206,7 +206,10 @@ class LocalSandbox(ServedSandbox):
             return result
         kills, before = self._group.oom_kills(), self._oom_kills
         self._oom_kills = kills
-        return replace(result, oom_killed=True) if kills > before else result
+        if kills == before:
+            return result
+        self._group.make_room()
+        return replace(result, oom_killed=True)
 
 
 def start_all(spec: SandboxSpec, origin: Frozen, count: int) -> list[LocalSandbox]:

@@ -13,6 +13,7 @@ import signal
 import socket
 import sys
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NoReturn
 
 from forkgym.sandboxes.guest import processes, server, syscalls, wire
@@ -54,11 +55,11 @@ class Zygote:
     def _do_create(self, message: dict[str, Any], fds: list[int], reply: socket.socket) -> None:
         spec = init.BoxSpec.from_message(message, nested=not self._privileged)
         go, started = wire.pair()
-        groups = _open_groups(message["join"], fds)
+        groups, outside = _open_groups(message["join"], fds), _open_groups(message["leave"], fds)
         flags = _NAMESPACES | (syscalls.CLONE_NEWUSER if self._privileged else 0)
         pid = syscalls.clone_process(flags)
         if pid == 0:
-            self._become_box(spec, started, socket.socket(fileno=fds[0]), reply, groups)
+            self._become_box(spec, started, socket.socket(fileno=fds[0]), reply, groups, outside)
         started.close()
         pidfd = -1
         try:
@@ -78,19 +79,26 @@ class Zygote:
                 os.close(pidfd)
 
     def _become_box(
-        self, spec: init.BoxSpec, started: socket.socket, own: socket.socket, reply: socket.socket, groups: list[int]
+        self,
+        spec: init.BoxSpec,
+        started: socket.socket,
+        own: socket.socket,
+        reply: socket.socket,
+        groups: list[int],
+        outside: list[int],
     ) -> NoReturn:
         """Whatever fails here is reported and ends the child: if it went on, it would be a second zygote."""
         try:
             _join_groups(groups)
-            syscalls.close_others([started.fileno(), own.fileno(), reply.fileno()])
+            syscalls.close_others([started.fileno(), own.fileno(), reply.fileno(), *outside])
             received = wire.receive(started)
             started.close()
             if received is not None:
                 if self._privileged:
                     _become_root()
                 syscalls.set_name("init")
-                init.run(own, reply, spec, received[1], self._seccomp)
+                leave = partial(_join_groups, outside) if outside else None
+                init.run(own, reply, spec, received[1], self._seccomp, leave)
         except BaseException as error:
             self._report(reply, error)
         finally:
@@ -160,13 +168,14 @@ class Zygote:
         pidfd, out, err, *standard_in = fds[: 3 + message["stdin"]]
 
         def run() -> None:
-            _join_groups(groups)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             devnull = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
             extra = dict(zip(message["extra"], fds[3 + message["stdin"] :], strict=False))
             sources = {0: standard_in[0] if standard_in else devnull, 1: out, 2: err, **extra}
             init.limit(0, 0, message["rlimits"], self._seccomp)
-            pid = server.spawn(message["argv"], message["env"], message["cwd"], sources)
+            # The process that waits stays outside the group, where it cannot be killed for memory.
+            join = partial(_join_groups, groups)
+            pid = server.spawn_after(join, message["argv"], message["env"], message["cwd"], sources)
             status = os.waitpid(pid, 0)[1]
             wire.send(reply, {"code": os.waitstatus_to_exitcode(status)})
 

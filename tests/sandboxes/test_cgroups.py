@@ -166,3 +166,28 @@ def test_every_given_limit_is_either_held_or_explained():
         assert set(held) | set(missing) == given
         assert not set(held) & set(missing)
         assert all(len(text) > 5 for text in (*held.values(), *missing.values()))
+
+
+def test_a_thread_leaves_all_groups_of_version_1_and_none_of_version_2(tmp_path):
+    homes = {"memory": Home(tmp_path / "m", 1), "pids": Home(tmp_path / "p", 1), "cpu": Home(tmp_path / "m", 1)}
+    assert Group("box", homes).leave_files == [str(tmp_path / "m/cgroup.procs"), str(tmp_path / "p/cgroup.procs")]
+    assert Group("box", homes | {"memory": Home(tmp_path, 2)}).leave_files == []
+    assert Group("box", {"pids": Home(tmp_path, 1)}).leave_files == []
+
+
+@pytest.mark.parametrize(
+    ("version", "file"), [(2, "memory.max"), (1, "memory.limit_in_bytes"), (1, "memory.memsw.limit_in_bytes")]
+)
+def test_files_that_fill_the_memory_leave_room_for_a_command(tmp_path, version, file):
+    group = Group("box", {"memory": Home(tmp_path, version)})
+    (tmp_path / "box").mkdir()
+    for name in ("memory.max", "memory.swap.max", "memory.limit_in_bytes", "memory.memsw.limit_in_bytes"):
+        (tmp_path / "box" / name).write_text("")
+    group._apply(Limits(memory=64 << 20))
+    (tmp_path / "box" / "memory.stat").write_text(f"cache 1\nshmem {60 << 20}\nrss 2\n")
+    group.make_room()
+    assert (tmp_path / "box" / file).read_text().rstrip("\0") == str(76 << 20)
+    (tmp_path / "box" / file).write_text("")
+    (tmp_path / "box" / "memory.stat").write_text("cache 1\nshmem 0\nrss 2\n")
+    group.make_room()
+    assert (tmp_path / "box" / file).read_text() == str(64 << 20)

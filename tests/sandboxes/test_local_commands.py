@@ -178,3 +178,16 @@ def test_a_process_over_the_memory_limit_is_told_as_such():
         assert result.oom_killed or b"MemoryError" in result.stderr
         assert box.shell().run("python3 -c 'x = bytearray(10**9)'").exit_code != 0
         assert box.exec("echo on").stdout == b"on\n"
+
+
+def test_files_that_fill_the_memory_kill_neither_the_sandbox_nor_what_removes_them():
+    with create("local", limits={"memory": "64M"}) as box:
+        shell = box.shell()
+        for user in (None, "root"):
+            full = box.exec("head -c 200M /dev/zero > big", user=user)
+            assert full.oom_killed or full.ok  # it fits where the state lies on a disk
+            assert box.exec("echo on", user=user).stdout == b"on\n"
+            assert box.exec("rm -f big; ls", user=user).stdout == b""
+        assert box.alive
+        assert shell.run("echo on").stdout == b"on\n"
+        assert box.exec("sleep 0.1; cut -d: -f2- /proc/self/cgroup | grep -v ':/$'").stdout == b""
