@@ -45,6 +45,7 @@ class Task:
     program instead: the files of ``oracle`` are placed below ``SOLUTION``, and the command ``solve`` runs in
     ``workdir``.
     ``proof`` is what ``forkgym tasks verify`` wrote: oracle score, do-nothing score and flake rate.
+    ``executables`` are those of ``files`` that may be run; ``links`` maps symbolic links to their targets.
     ``user`` is who works and who grades. ``submits`` says whether build products and caches are work, too.
     ``origin`` is what another format says beyond this, kept as it was for the way back; nobody reads it here.
     """
@@ -72,6 +73,15 @@ class Task:
     source: str = ""
     origin: Mapping[str, bytes] = field(default_factory=dict[str, bytes])
     proof: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    executables: tuple[str, ...] = ()
+    links: Mapping[str, str] = field(default_factory=dict[str, str])
+
+    @property
+    def start(self) -> dict[str, FileChange]:
+        """What stands in ``workdir`` before the set-up commands: contents, permissions and links."""
+        modes = dict.fromkeys(self.executables, 0o755)
+        placed = {path: FileChange(data, modes.get(path, 0o644)) for path, data in self.files.items()}
+        return placed | {path: FileChange(None, 0o777, target) for path, target in self.links.items()}
 
     @cached_property
     def digest(self) -> str:

@@ -3,6 +3,7 @@
 TaskError
 ├── TaskFormatError (ConfigError)   task.yaml is wrong: names the file, the key and the line
 ├── TaskNotFoundError (KeyError)    no task has this id or matches this pattern
+├── BuildError (ConfigError)        tasks can't be built from what was given, or not to where they should go
 └── GradingError                    the grader itself failed: infrastructure, never a score
 """
 
@@ -24,6 +25,10 @@ class TaskNotFoundError(TaskError, ConfigError, KeyError):
 
     def __str__(self) -> str:
         return str(self.args[0]) if self.args else ""
+
+
+class BuildError(TaskError, ConfigError):
+    """Tasks cannot be built from this repository, or not into this folder. Nothing was written."""
 
 
 class GradingError(TaskError, RuntimeError):

@@ -1,5 +1,7 @@
 """A task folder on disk: ``task.yaml``, ``files/`` (what the agent sees), ``hidden/`` (tests, and ``solution/``).
 
+A whole repository stands in ``files.tar.gz`` instead of ``files/``: it may hold executables and symbolic links.
+
 An imported task also has ``origin/``: what its first format says beyond that, for the way back.
 
 Under ``variants`` the folder is a family: the agent of a variant sees ``files/`` and the solution with the variant's
@@ -17,11 +19,13 @@ from pathlib import Path
 from typing import Any
 
 from forkgym.sandboxes.yamltext import Document
-from forkgym.tasks.base import Task
+from forkgym.tasks import archive
+from forkgym.tasks.base import FileChange, Task
 from forkgym.tasks.errors import TaskFormatError
 from forkgym.tasks.schema import TaskModel, VariantModel, read_model
 
 TASK_FILE = "task.yaml"
+ARCHIVE = "files.tar.gz"
 PROOF_FILE = "proof.json"
 SOLUTION = "solution"
 ORIGIN = "origin"
@@ -82,7 +86,18 @@ class TaskFolder:
         return read_tree(self.path / "hidden" / SOLUTION)
 
     @cached_property
+    def _archive(self) -> Mapping[str, FileChange]:
+        path = self.path / ARCHIVE
+        if not path.is_file():
+            return {}
+        if (self.path / "files").exists():
+            raise self._error(f"holds both files/ and {ARCHIVE}; keep one of them")
+        return archive.read(path)
+
+    @cached_property
     def _files(self) -> Mapping[str, bytes]:
+        if self._archive:
+            return {path: item.data for path, item in self._archive.items() if item.data is not None}
         return read_tree(self.path / "files")
 
     @cached_property
@@ -97,10 +112,14 @@ class TaskFolder:
             raise TaskFormatError(f"{path}: not a proof ({error}); write it anew: forkgym tasks verify") from error
 
     @property
-    def _plain(self) -> tuple[Mapping[str, bytes], Mapping[str, bytes]]:
+    def _plain(self) -> tuple[Mapping[str, bytes], Mapping[str, bytes | None]]:
         if self.model.solve:
             return self._files, self.solution
-        changed = {path: data for path, data in self.solution.items() if self._files.get(path) != data}
+        for path in self.model.removed:
+            if path not in self._files or path in self.solution:
+                raise self._document.error(("removed",), f"{path!r} must be in files/ and not in hidden/solution/")
+        changed: dict[str, bytes | None] = dict.fromkeys(self.model.removed)
+        changed |= {path: data for path, data in self.solution.items() if self._files.get(path) != data}
         if not changed:
             raise self._error("hidden/solution: must hold at least one file that differs from files/")
         return self._files, changed
@@ -129,7 +148,7 @@ class TaskFolder:
         task_id: str,
         instruction: str,
         split: str,
-        contents: tuple[Mapping[str, bytes], Mapping[str, bytes]],
+        contents: tuple[Mapping[str, bytes], Mapping[str, bytes | None]],
         params: Mapping[str, Any],
     ) -> Task:
         files, oracle = contents
@@ -160,6 +179,8 @@ class TaskFolder:
             source=model.source,
             origin=read_tree(self.path / ORIGIN),
             proof=self._proofs.get(task_id, {}),
+            executables=tuple(path for path, item in self._archive.items() if item.link is None and item.mode & 0o100),
+            links={path: item.link for path, item in self._archive.items() if item.link is not None},
         )
 
     def _error(self, message: str) -> TaskFormatError:

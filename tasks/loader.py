@@ -55,7 +55,8 @@ def folders(root: Path, prefix: str = "") -> list[TaskFolder]:
             relative = Path(folder).relative_to(root).as_posix()
             found.append(TaskFolder(Path(folder), prefix + (relative if relative != "." else root.resolve().name)))
             names.clear()
-        names[:] = sorted(name for name in names if name not in IGNORED_DIRECTORIES)
+        # What a builder has at work stands in a hidden folder.
+        names[:] = sorted(name for name in names if name not in IGNORED_DIRECTORIES and not name.startswith("."))
     return found
 
 

@@ -113,6 +113,7 @@ class TaskModel(_Strict):
     params: dict[str, Any] = {}
     license: Annotated[str, Field(min_length=1)]
     source: Annotated[str, Field(min_length=1)]
+    removed: list[RelativePath] = []
     variants: Annotated[list[VariantModel], Field(min_length=1)] | None = None
 
     @field_validator("limits")
@@ -135,6 +136,8 @@ class TaskModel(_Strict):
             for name in single:
                 if getattr(self, name) is not None:
                     raise ValueError(f"{name!r} belongs into each variant, not beside 'variants'")
+            if self.removed:
+                raise ValueError("'removed' and 'variants' exclude each other: edits don't delete files")
             if self.solve:
                 raise ValueError("'solve' and 'variants' exclude each other: an edit needs the solution's files")
             ids = [variant.id for variant in self.variants]

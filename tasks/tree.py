@@ -123,6 +123,11 @@ def pack(changes: Mapping[str, FileChange]) -> bytes:
     return stream.getvalue()
 
 
+def unpack(stream: bytes) -> dict[str, Node]:
+    """The files and links of a tar stream. Raises ``HostileTreeError``."""
+    return dict(_nodes(stream))
+
+
 def _nodes(stream: bytes) -> Iterator[tuple[str, Node]]:
     try:
         with tarfile.open(fileobj=io.BytesIO(stream), mode="r:", errors="surrogateescape") as archive:

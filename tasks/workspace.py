@@ -14,7 +14,7 @@ from forkgym.sandboxes.base import Backend, Sandbox, SandboxSpec, Snapshot
 from forkgym.sandboxes.errors import SandboxError, SnapshotError
 from forkgym.sandboxes.state import Owner
 from forkgym.tasks import submission, tree
-from forkgym.tasks.base import Task
+from forkgym.tasks.base import Submission, Task
 from forkgym.tasks.errors import GradingError
 from forkgym.tasks.tree import Tree
 
@@ -33,7 +33,7 @@ def prepare(box: Sandbox, task: Task) -> None:
 
     Raises ``GradingError`` naming the command that failed, and ``SandboxError``.
     """
-    submission.apply(box, submission.of_files(task.files), task.workdir)
+    submission.apply(box, Submission(task.start), task.workdir)
     for command in task.setup:
         result = box.exec(command, cwd=task.workdir, timeout=SETUP_TIMEOUT)
         if not result.ok:
