@@ -26,6 +26,8 @@ app = typer.Typer(
 )
 tasks_app = typer.Typer(help="List, show and verify tasks.", rich_markup_mode="rich")
 app.add_typer(tasks_app, name="tasks")
+bench_app = typer.Typer(help="Measure speed on this machine.", rich_markup_mode="rich")
+app.add_typer(bench_app, name="bench")
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document for machines.")]
 Pattern = Annotated[str, typer.Argument(help="A task id, a pattern such as 'swe/tiny/*', or a folder of tasks.")]
@@ -114,6 +116,18 @@ def run(
           max_tokens=max_tokens, temperature=temperature, as_json=json)  # fmt: skip
 
 
+@app.command("serve-mcp")
+def serve_mcp(
+    task: Annotated[str, typer.Argument(help="A task id, or a pattern of which the seed picks one.")],
+    sandbox: Sandbox = "local",
+    seed: Seed = 0,
+    turns: Turns = None,
+    out: Annotated[Path | None, typer.Option(help="Also write how the episode ended to this file, as JSON.")] = None,
+) -> None:
+    """Offer the tools of one episode to an MCP client on standard input and output."""
+    _call("serve_mcp", "serve_mcp", task, sandbox=sandbox, seed=seed, turns=turns, out=out)
+
+
 @app.command("eval")
 def evaluate(
     tasks: Annotated[str, typer.Option(help="A pattern of task ids, or a folder of tasks.")] = "swe/tiny/*",
@@ -150,6 +164,25 @@ def train(
 ) -> None:
     """Train by a recipe, after printing what exactly will be computed."""
     _call("train", "train", recipe, overrides or [], resume=resume, as_json=json)
+
+
+@bench_app.command("sandbox")
+def bench_sandbox(
+    backend: Annotated[
+        list[str] | None, typer.Option(help="A backend to measure; repeatable. [default: local]")
+    ] = None,
+    image: Annotated[str, typer.Option(help="The image that the sandboxes start from.")] = "host",
+    quick: Annotated[bool, typer.Option("--quick", help="Few repetitions: seconds instead of minutes.")] = False,
+    alive: Annotated[int | None, typer.Option(min=1, help="Sandboxes alive at once. [default: 100]")] = None,
+    cycles: Annotated[int | None, typer.Option(min=1, help="Cycles of the leak test. [default: 1000]")] = None,
+    baseline: Annotated[
+        bool, typer.Option(help="Also measure the docker SDK alone, where a daemon answers, and give ratios.")
+    ] = True,
+    json: Annotated[Path | None, typer.Option(help="Write all numbers to this file; - prints them instead.")] = None,
+) -> None:
+    """Measure create, commands, files, snapshots, forks, load, memory and leaks of sandboxes."""
+    _call("bench", "bench_sandbox", backend or ["local"], image=image, quick=quick, alive=alive, cycles=cycles,
+          baseline=baseline, json_path=json)  # fmt: skip
 
 
 @app.command()
