@@ -36,7 +36,7 @@ class LocalBackend:
         self._sweep_once()
         origin = Frozen()
         if snapshot is not None:
-            origin = snapshots.load(state.state_dir(), snapshot)
+            origin = snapshots.load(state.state_dir(), snapshot, self.name)
             spec = replace(spec, image=origin.image)
         return start_all(spec, origin, 1)[0]
 
@@ -58,11 +58,11 @@ class LocalBackend:
 
     def snapshots(self) -> list[Snapshot]:
         """See ``Backend.snapshots``."""
-        return snapshots.listed(state.state_dir())
+        return snapshots.listed(state.state_dir(), self.name)
 
     def delete_snapshot(self, snapshot_id: str) -> None:
         """See ``Backend.delete_snapshot``."""
-        snapshots.delete(state.state_dir(), snapshot_id)
+        snapshots.delete(state.state_dir(), snapshot_id, self.name)
 
     def gc(self) -> Mapping[str, int]:
         """See ``Backend.gc``."""

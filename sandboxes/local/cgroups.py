@@ -203,6 +203,17 @@ def find_homes() -> tuple[dict[str, Home], str]:
     return homes, f"uid {os.geteuid()} may not make groups under {where}; use root or a delegated group"
 
 
+def join_files(pid: int) -> list[str]:
+    """Files to write a process id into, so that the process joins the groups of process ``pid``."""
+    groups = _own_groups(_text(Path(f"/proc/{pid}/cgroup")))
+    found: list[str] = []
+    for mount, version, names in _mounts(_text(Path("/proc/self/mounts"))):
+        path = groups.get("" if version == 2 else ",".join(names[:1]), "/") if names else "/"
+        if path != "/":
+            found.append(str(mount / path.lstrip("/") / "cgroup.procs"))
+    return list(dict.fromkeys(found))
+
+
 def reap() -> int:
     """Remove the groups whose owner is gone, killing what is left in them; returns how many."""
     homes, _ = find_homes()

@@ -30,16 +30,26 @@ _DEVICE_LINKS = {
     # The script of a persistent shell, under the name that its error messages should begin with.
     "bash": "/proc/self/fd/63",
 }
+# Mounts that a new root takes over from the old one, where they are: the last two in containers.
+_MOVING = ("proc", "dev", "sys", ".forkgym")
 _MASKED = ("cmdline", "kcore", "keys")
 _SHM_OPTIONS = "mode=1777,size=64m"
 
 
 @dataclass(frozen=True)
 class Ids:
-    """How ids inside map to the host's: a range from ``base`` through the namespace ``userns``, or (rootless) not."""
+    """How ids inside map to the host's: a range from ``base`` through the namespace ``userns``, or (rootless) not.
+
+    Without ``userns`` but with ``base`` 0, they are the host's own, as in a container.
+    """
 
     base: int | None = None
     userns: int = -1
+
+    @property
+    def mapped(self) -> bool:
+        """True if layers must be shown with other ids than they have."""
+        return self.userns >= 0
 
 
 @dataclass(frozen=True)
@@ -104,7 +114,9 @@ def replace(spec: RootSpec, built: Sequence[int]) -> None:
     Working directories and open files stay in the old root, which is left read-only.
     """
     _attach_volumes(built)
-    for name in ("proc", "dev"):
+    for name in _MOVING:
+        if not os.path.ismount("/" + name):
+            continue
         fd = syscalls.open_tree("/" + name)
         syscalls.move_mount(fd, f"{_STAGE}/{name}")
         os.close(fd)
@@ -216,7 +228,7 @@ def source_of(fd: int) -> str:
 
 def _open_layer(path: str, ids: Ids) -> int:
     fd = syscalls.open_tree(path, clone=True)
-    if ids.base is None:
+    if not ids.mapped:
         return fd
     try:
         syscalls.mount_setattr(fd, set=syscalls.ATTR_IDMAP, userns=ids.userns)
@@ -228,10 +240,12 @@ def _open_layer(path: str, ids: Ids) -> int:
 
 def _open_image(path: str, ids: Ids) -> int:
     """An image directory that lies on a file system without id mapping is shown as owned by nobody."""
+    if ids.base is not None and not ids.mapped:
+        return os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)  # a container's root cannot be cloned from here
     try:
         return _open_layer(path, ids)
     except OSError as error:
-        if ids.base is None or error.errno not in (errno.EINVAL, errno.EPERM):
+        if not ids.mapped or error.errno not in (errno.EINVAL, errno.EPERM):
             raise
     return _open_layer(path, Ids())
 

@@ -8,38 +8,32 @@ import errno
 import os
 import select
 import signal
-import threading
-from collections.abc import Callable, Generator
-from concurrent.futures import ThreadPoolExecutor, wait
+from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, TypeVar
 
-from forkgym.errors import ConfigError
-from forkgym.sandboxes.base import Background, ExecResult, SandboxSpec, Snapshot, Usage
+from forkgym.sandboxes.base import ExecResult, SandboxSpec, Usage
 from forkgym.sandboxes.errors import (
-    SandboxDeadError,
     SandboxError,
     SandboxLimitError,
     SandboxUnavailableError,
 )
 from forkgym.sandboxes.guest import processes, wire
 from forkgym.sandboxes.limits import rlimits
-from forkgym.sandboxes.local import cleanup, image, launcher, snapshots
+from forkgym.sandboxes.local import cleanup, image, launcher
 from forkgym.sandboxes.local.cgroups import Group
 from forkgym.sandboxes.local.disk import Disk, new_id
-from forkgym.sandboxes.local.freezing import Freezer
+from forkgym.sandboxes.local.layered import LayeredSandbox
 from forkgym.sandboxes.local.snapshots import Frozen
 from forkgym.sandboxes.owner.environment import user_ids
 from forkgym.sandboxes.owner.reply import Reply, ask
-from forkgym.sandboxes.owner.sandbox import ServedSandbox
 
 BACKEND = "local"
 _T = TypeVar("_T")
 _DEATH_PATIENCE_MS = 10_000
 
 
-class LocalSandbox(ServedSandbox):
+class LocalSandbox(LayeredSandbox):
     """See ``forkgym.sandboxes.base.Sandbox``. Made in two steps, so that several can start at the same time."""
 
     backend = BACKEND
@@ -51,7 +45,6 @@ class LocalSandbox(ServedSandbox):
         files = image.load(spec.image, self._root)
         spec = replace(spec, image=files.ref)  # forks and snapshots stand on this very image
         super().__init__(new_id(), spec, origin.lineage, origin.shells)
-        self._state_lock = threading.Lock()
         self._oom_kills = 0
         self._group: Group | None = None
         self._pid, self._pidfd = 0, -1
@@ -90,51 +83,8 @@ class LocalSandbox(ServedSandbox):
 
     # States
 
-    def snapshot(self, label: str = "") -> Snapshot:
-        """See ``Sandbox.snapshot``."""
-        with self._frozen("copy") as frozen:
-            return snapshots.save(self._root, frozen, label)
-
-    def fork(self, n: int = 1, *, background: Background = "copy") -> list[LocalSandbox]:
-        """See ``Sandbox.fork``."""
-        if n < 1:
-            raise ConfigError(f"fork({n}): ask for at least one child")
-        with self._frozen(background) as frozen:
-            return start_all(self.spec, frozen, n)
-
-    @contextlib.contextmanager
-    def written(self) -> Generator[list[Path]]:
-        """Layer directories with what was written over the image, topmost first; they stay for the block."""
-        with self._frozen("kill") as frozen:
-            yield [self._root / "layers" / layer for layer in frozen.layers]
-
-    @contextlib.contextmanager
-    def _frozen(self, background: Background) -> Generator[Frozen]:
-        """The present state, kept on disk at least until the end of the block."""
-        self._require_alive()
-        with self._lock:
-            shells = dict(self._shells)
-        with self._state_lock:
-            freezer = Freezer(self, self._zygote, self._disk, self._pid, self._pidfd)
-            try:
-                chain = _shielded(lambda: freezer.freeze(shells, background))
-            except OSError as error:
-                raise self._not_frozen(error) from error
-            try:
-                yield Frozen(chain, self._shell_states(), (*self.lineage, self.id), self.spec.image)
-            finally:
-                if not self._closed:
-                    self._disk.settle()
-                    self._disk.merge_if_long(self._zygote)
-
-    def _not_frozen(self, error: OSError) -> BaseException:
-        if isinstance(error, SandboxError):
-            return error
-        if self._closed:
-            return SandboxDeadError(f"sandbox {self.id} was closed meanwhile")
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            return SandboxLimitError(f"no space left in {self._root} for the state of sandbox {self.id}: {error}")
-        return SandboxError(f"the state of sandbox {self.id} could not be frozen: {error}")
+    def _siblings(self, frozen: Frozen, count: int) -> list[LocalSandbox]:
+        return start_all(self.spec, frozen, count)
 
     def usage(self) -> Usage:
         """See ``Sandbox.usage``."""
@@ -223,19 +173,6 @@ def start_all(spec: SandboxSpec, origin: Frozen, count: int) -> list[LocalSandbo
         for box in boxes:
             box.close()
         raise
-
-
-def _shielded(action: Callable[[], _T]) -> _T:
-    """Do something that must not stop half-way: Ctrl-C is raised after it."""
-    if threading.current_thread() is not threading.main_thread():
-        return action()
-    with ThreadPoolExecutor(1) as pool:
-        future = pool.submit(action)
-        try:
-            return future.result()
-        except KeyboardInterrupt:
-            wait([future])
-            raise
 
 
 @atexit.register

@@ -7,6 +7,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 from forkgym.sandboxes import state
 from forkgym.sandboxes.base import Snapshot
@@ -14,7 +15,6 @@ from forkgym.sandboxes.errors import SnapshotError
 from forkgym.sandboxes.local.disk import new_id
 from forkgym.sandboxes.owner.shell import ShellState
 
-_BACKEND = "local"
 _ID = re.compile(r"[0-9a-f]{16}")
 
 
@@ -28,10 +28,11 @@ class Frozen:
     image: str = "host"
 
 
-def save(root: Path, frozen: Frozen, label: str) -> Snapshot:
+def save(root: Path, frozen: Frozen, label: str, backend: str) -> Snapshot:
     """Write a snapshot's record."""
-    snapshot = Snapshot(new_id(), _BACKEND, label)
+    snapshot = Snapshot(new_id(), backend, label)
     record = {
+        "backend": backend,
         "label": label,
         "created": time.time(),
         "image": frozen.image,
@@ -44,11 +45,11 @@ def save(root: Path, frozen: Frozen, label: str) -> Snapshot:
     return snapshot
 
 
-def load(root: Path, snapshot_id: str) -> Frozen:
+def load(root: Path, snapshot_id: str, backend: str) -> Frozen:
     """Read a snapshot's record. Raises ``SnapshotError``."""
-    record = state.read_json(_path(root, snapshot_id))
+    record = _record(root, snapshot_id, backend)
     if record is None:
-        known = ", ".join(snapshot.id for snapshot in listed(root)[-5:]) or "none"
+        known = ", ".join(snapshot.id for snapshot in listed(root, backend)[-5:]) or "none"
         raise SnapshotError(f"no snapshot {snapshot_id!r} in {root}; latest: {known}")
     missing = [layer for layer in record["layers"] if not (root / "layers" / layer).is_dir()]
     if missing:
@@ -57,24 +58,32 @@ def load(root: Path, snapshot_id: str) -> Frozen:
     return Frozen(tuple(record["layers"]), shells, tuple(record["lineage"]), record["image"])
 
 
-def listed(root: Path) -> list[Snapshot]:
-    """All snapshots, oldest first."""
+def listed(root: Path, backend: str) -> list[Snapshot]:
+    """All snapshots of a backend, oldest first."""
     found: list[tuple[float, Snapshot]] = []
     for path in (root / "snapshots").glob("*.json"):
-        record = state.read_json(path)
-        if record is not None and _ID.fullmatch(path.stem):
-            found.append((record["created"], Snapshot(path.stem, _BACKEND, record["label"])))
+        record = _record(root, path.stem, backend) if _ID.fullmatch(path.stem) else None
+        if record is not None:
+            found.append((record["created"], Snapshot(path.stem, backend, record["label"])))
     return [snapshot for _, snapshot in sorted(found, key=lambda pair: pair[0])]
 
 
-def delete(root: Path, snapshot_id: str) -> None:
+def delete(root: Path, snapshot_id: str, backend: str) -> None:
     """Remove a snapshot, and the layers that nobody else uses. Raises ``SnapshotError``."""
-    layers = (state.read_json(_path(root, snapshot_id)) or {}).get("layers", [])
+    path, record = _path(root, snapshot_id), _record(root, snapshot_id, backend)
     try:
-        _path(root, snapshot_id).unlink()
+        if record is None and state.read_json(path) is not None:
+            raise FileNotFoundError  # it is another backend's
+        path.unlink()
     except FileNotFoundError as error:
         raise SnapshotError(f"no snapshot {snapshot_id!r} in {root}") from error
-    state.drop_layers(root, layers)
+    state.drop_layers(root, (record or {}).get("layers", []))
+
+
+def _record(root: Path, snapshot_id: str, backend: str) -> dict[str, Any] | None:
+    """The record of a snapshot that this backend made; ``None`` if there is none."""
+    record = state.read_json(_path(root, snapshot_id))
+    return record if record is not None and record.get("backend", "local") == backend else None
 
 
 def _path(root: Path, snapshot_id: str) -> Path:

@@ -17,7 +17,7 @@ from functools import partial
 from typing import Any, NoReturn
 
 from forkgym.sandboxes.guest import processes, server, syscalls, wire
-from forkgym.sandboxes.local import init, mounts, seccomp
+from forkgym.sandboxes.local import containers, init, mounts, seccomp
 from forkgym.sandboxes.local.squash import squash
 
 _NAMESPACES = (
@@ -142,6 +142,28 @@ class Zygote:
         finally:
             wire.close_all(built)
 
+    def _do_root(self, message: dict[str, Any], fds: list[int], reply: socket.socket) -> None:
+        """Hand out a detached copy of a container's root, to be the lowest layer of its overlay."""
+
+        def clone() -> None:
+            wire.send(reply, {"ok": True}, [syscalls.open_tree("/", clone=True)])
+
+        self._inside(fds[0], reply, clone)
+
+    def _do_adopt(self, message: dict[str, Any], fds: list[int], reply: socket.socket) -> None:
+        """Give a container that nobody has used yet the root of a sandbox."""
+        spec = mounts.RootSpec.from_message(message)
+        built = mounts.build(spec, self._ids_of(message["pid"]), self._devices)
+
+        def furnish() -> None:
+            mounts.replace(spec, built)
+            containers.furnish(message["directories"], message["uid"], message["gid"], message["fresh"])
+
+        try:
+            self._inside(fds[0], reply, furnish)
+        finally:
+            wire.close_all(built)
+
     def _do_copy(self, message: dict[str, Any], fds: list[int], reply: socket.socket) -> None:
         def copy() -> None:
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -200,6 +222,8 @@ class Zygote:
     def _ids_of(self, pid: int) -> mounts.Ids:
         if not self._privileged:
             return mounts.Ids()
+        if _shares_ids(pid):
+            return mounts.Ids(0)
         with open(f"/proc/{pid}/uid_map") as file:
             base = int(file.read().split()[1])
         return mounts.Ids(base, os.open(f"/proc/{pid}/ns/user", os.O_RDONLY | os.O_CLOEXEC))
@@ -211,7 +235,7 @@ class Zygote:
         """
 
         def enter() -> None:
-            own = syscalls.CLONE_NEWUSER if self._privileged else 0
+            own = syscalls.CLONE_NEWUSER if self._privileged and not _shares_ids(_pid_of(pidfd)) else 0
             syscalls.setns(pidfd, own | syscalls.CLONE_NEWNS | more)
             if self._privileged:
                 _become_root()
@@ -302,6 +326,16 @@ def _open_groups(paths: list[str], opened: list[int]) -> list[int]:
 def _join_groups(files: list[int]) -> None:
     for fd in files:
         os.write(fd, b"0")
+
+
+def _pid_of(pidfd: int) -> int:
+    with open(f"/proc/self/fdinfo/{pidfd}") as file:
+        return next(int(line.split()[1]) for line in file if line.startswith("Pid:"))
+
+
+def _shares_ids(pid: int) -> bool:
+    """True for a container: it has namespaces of its own, but the host's users."""
+    return os.stat(f"/proc/{pid}/ns/user").st_ino == os.stat("/proc/self/ns/user").st_ino
 
 
 def _become_root() -> None:

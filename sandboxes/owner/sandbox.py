@@ -34,6 +34,7 @@ class ServedSandbox(ABC):
     """A sandbox whose first process runs ``guest.server``; see ``forkgym.sandboxes.base.Sandbox``."""
 
     backend: str
+    shell_place: str = "/dev"
     _socket: socket.socket  # to the first process
 
     def __init__(self, id: str, spec: SandboxSpec, lineage: tuple[str, ...], shells: Mapping[str, ShellState]) -> None:

@@ -68,9 +68,9 @@ class _Session:
         message = {
             "op": "exec",
             "id": name,
-            "argv": ["bash", "--noprofile", "--norc", "bash"],  # /dev/bash leads to the script
+            "argv": ["bash", "--noprofile", "--norc", "bash"],  # a link that leads to the script
             "env": {"PATH": env["PATH"]} if state.script else env,
-            "cwd": "/dev",
+            "cwd": peer.shell_place,
             "stdin": False,
             "extra": [_REPORT_FD, _SCRIPT_FD, _LONG_FD],
         }
