@@ -23,7 +23,8 @@ _PACK = (
     '{ /usr/bin/tar --create --file=- --format=gnu --hard-dereference --directory="$0" '
     "--exclude='*/.git/*' --exclude='*/__pycache__/*' . ; echo \"tar ended with $?\" >&2; } | /usr/bin/head -c \"$1\""
 )
-_UNPACK = ("/usr/bin/tar", "--extract", "--file=-", "--no-same-owner", "--preserve-permissions", "--directory")
+# --touch: a build tool takes what is older than its last build for built, and an old date would hide a change.
+_UNPACK = ("/usr/bin/tar", "-x", "--touch", "--file=-", "--no-same-owner", "--preserve-permissions", "--directory")
 _CLEAN = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C", "TAR_OPTIONS": ""}
 
 

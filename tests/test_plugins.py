@@ -35,7 +35,7 @@ def generous(evidence):
 def parse(text):
     return {"tool": "submit", "arguments": {}}
 
-def run(box, task):
+def run(box, task, submission):
     return Report({test: Record(True) for test in task.grading.tests})
 
 def absent(env, agent, policy, job, episode, sampling):

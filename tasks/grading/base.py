@@ -1,4 +1,4 @@
-"""What a runner of hidden tests reports. A runner gets a clean sandbox with the submission, and the task."""
+"""What a runner of hidden tests reports. A runner gets a clean sandbox, the task, and what was submitted."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from forkgym.sandboxes.base import Sandbox
-from forkgym.tasks.base import Task
+from forkgym.tasks.base import Submission, Task
 
 
 @dataclass(frozen=True)
@@ -20,12 +20,18 @@ class Record:
 
 @dataclass(frozen=True)
 class Report:
-    """Test id to its own record; a test without one was not run. ``hacks`` are detected attempts to forge a result."""
+    """Test id to its own record; a test without one was not run.
+
+    ``hacks`` are detected attempts to forge a result. ``broken`` says why the records prove nothing as a whole, such as
+    an exit code that contradicts them. ``dropped`` maps what was not taken from the submission to the reason.
+    """
 
     records: Mapping[str, Record]
     timed_out: bool = False
     hacks: tuple[str, ...] = ()
+    broken: str = ""
+    dropped: Mapping[str, str] = field(default_factory=dict[str, str])
     notes: tuple[str, ...] = field(default_factory=tuple[str, ...])
 
 
-Runner = Callable[[Sandbox, Task], Report]
+Runner = Callable[[Sandbox, Task, Submission], Report]

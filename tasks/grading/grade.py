@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import replace
 
 from forkgym.registry import resolve
 from forkgym.sandboxes.base import Sandbox
@@ -12,9 +11,11 @@ from forkgym.sandboxes.errors import SandboxError
 from forkgym.tasks.base import Finding, Stage, Submission, Task, Verdict
 from forkgym.tasks.errors import GradingError
 from forkgym.tasks.grading.base import Report, Runner
-from forkgym.tasks.submission import apply
 
-RUNNERS = {"unittest": "forkgym.tasks.grading.unittests:run"}
+RUNNERS = {
+    "unittest": "forkgym.tasks.grading.unittests:run",
+    "pytest": "forkgym.tasks.grading.pytests:PYTEST",
+}
 
 
 def grade(task: Task, submission: Submission, clean: Callable[[Task], Sandbox]) -> Verdict:
@@ -34,23 +35,20 @@ def grade(task: Task, submission: Submission, clean: Callable[[Task], Sandbox]) 
 def judge(task: Task, submission: Submission, clean: Callable[[Task], Sandbox]) -> Verdict:
     """Run the hidden tests on a clean sandbox with the submission, even an empty one.
 
-    Files of the submission that stand where a hidden test does are dropped. A score of 1 takes a pass of each listed
-    test. Raises ``ConfigError`` for an unknown runner.
+    What the submission may not bring, such as a file where a hidden test stands, is dropped. A score of 1 takes a pass
+    of each listed test. Raises ``ConfigError`` for an unknown runner.
     """
     runner: Runner = resolve("runner", task.grading.runner, RUNNERS)
-    dropped = sorted(path for path in submission.changes if path in task.hidden)
-    kept = {path: change for path, change in submission.changes.items() if path not in task.hidden}
     start = time.monotonic()
     try:
         with clean(task) as box:
-            apply(box, replace(submission, changes=kept), task.workdir)
-            report = runner(box, task)
+            report = runner(box, task, submission)
     except (SandboxError, GradingError) as error:
         more = _provenance(task, time.monotonic() - start)
         return Verdict(None, False, "error", error=f"{type(error).__name__}: {error}", provenance=more)
     more = _provenance(task, time.monotonic() - start)
     more["test_seconds"] = {test: record.seconds for test, record in report.records.items()}
-    more |= {"dropped": dropped} if dropped else {}
+    more |= {"dropped": dict(report.dropped)} if report.dropped else {}
     more |= {"notes": list(report.notes)} if report.notes else {}
     return _verdict(task, report, more)
 
@@ -58,9 +56,11 @@ def judge(task: Task, submission: Submission, clean: Callable[[Task], Sandbox]) 
 def _verdict(task: Task, report: Report, provenance: dict[str, object]) -> Verdict:
     findings = tuple(_finding(test, report) for test in task.grading.tests)
     passed = sum(finding.passed for finding in findings)
-    resolved = passed == len(findings) and not report.hacks and not report.timed_out
+    resolved = passed == len(findings) and not (report.hacks or report.broken or report.timed_out)
     stage: Stage = "timeout" if report.timed_out else "resolved" if resolved else "unresolved"
-    components = {"tests": 0.0 if report.hacks else passed / len(findings)}
+    components = {"tests": 0.0 if report.hacks or report.broken else passed / len(findings)}
+    if report.broken:
+        findings += (Finding("run", False, weight=0.0, message=report.broken),)
     return Verdict(1.0 if resolved else 0.0, resolved, stage, components, findings, report.hacks, provenance=provenance)
 
 

@@ -12,15 +12,18 @@ import json
 import secrets
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from importlib.resources import files
 from pathlib import PurePosixPath
 from typing import Any
 
 from forkgym.registry import unknown
 from forkgym.sandboxes.base import ExecResult, Sandbox
-from forkgym.tasks.base import Task
+from forkgym.tasks.base import Submission, Task
 from forkgym.tasks.errors import GradingError, TaskFormatError
 from forkgym.tasks.grading.base import Record, Report
+from forkgym.tasks.grading.screen import screen
+from forkgym.tasks.submission import apply
 
 CALL_TIMEOUT = 2.0
 MAX_REPORT = 16 << 20
@@ -29,8 +32,10 @@ _START = 'PATH=/usr/local/bin:/usr/bin:/bin exec python3 -I -B -c "$0"'
 _OPTIONS = {"modules", "call_timeout"}
 
 
-def run(box: Sandbox, task: Task) -> Report:
+def run(box: Sandbox, task: Task, submission: Submission) -> Report:
     """Run the listed tests. Raises ``GradingError`` if the runner itself breaks, and ``SandboxError``."""
+    kept, dropped = screen(submission, task.hidden)
+    apply(box, kept, task.workdir)
     nonce = secrets.token_hex(16)
     text = json.dumps({"boot": _guest("boot"), "sources": _sources(), "job": {**_job(task), "nonce": nonce}})
     # The tests go in over stdin: arguments, environment and files could be read by submitted code.
@@ -41,7 +46,7 @@ def run(box: Sandbox, task: Task) -> Report:
         timeout=task.grading.timeout,
         max_output=MAX_REPORT,
     )
-    return _report(result, nonce)
+    return replace(_report(result, nonce), dropped=dropped)
 
 
 def submitted_modules(task: Task) -> list[str]:

@@ -12,4 +12,4 @@ def test_only_the_fix_counts(desk, answer, score):
     assert set(submission.changes) == {"f.py", "tests/test_f.py"}
     verdict = desk.grade(task, submission)
     assert verdict.score == score
-    assert verdict.provenance["dropped"] == ["tests/test_f.py"]
+    assert verdict.provenance["dropped"] == {"tests/test_f.py": "a hidden test stands there"}

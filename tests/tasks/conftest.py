@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from forkgym.sandboxes import backend
+from forkgym.sandboxes.base import SandboxSpec
 from forkgym.tasks.base import Grading, Submission, Task, Verdict
 from forkgym.tasks.grading import grade
 from forkgym.tasks.submission import of_files
@@ -57,6 +58,21 @@ def bases() -> Iterator[Bases]:
     found = Bases(backend("local"))
     yield found
     found.close()
+
+
+def _with_program(bases: Bases, *command: str) -> str:
+    """The first line that a program of the image prints, or a skip."""
+    with bases.backend.create(SandboxSpec()) as box:
+        result = box.exec(command, cwd="/")
+    if not result.ok:
+        pytest.skip(f"the image 'host' has no {' '.join(command[:3])}; .ci/run installs what this test needs")
+    return (result.stdout or result.stderr).decode().splitlines()[0]
+
+
+@pytest.fixture(scope="session")
+def sandbox_pytest(bases: Bases) -> str:
+    """The version of the pytest that the image's own interpreter has."""
+    return _with_program(bases, "python3", "-m", "pytest", "--version")
 
 
 @pytest.fixture

@@ -256,7 +256,7 @@ PLANTED = {
 def test_planted_modules_neither_help_nor_hurt(task: Task, judged: Judged) -> None:
     wrong = judged(task, WRONG, files=dict(PLANTED))
     assert (wrong.score, wrong.components["tests"], wrong.error) == (0.0, 0.0, None)
-    assert wrong.provenance["dropped"] == ["test_half.py"]
+    assert wrong.provenance["dropped"] == {"test_half.py": "a hidden test stands there"}
     assert judged(task, RIGHT, files=dict(PLANTED)).score == 1.0
 
 

@@ -1,0 +1,121 @@
+"""Signs that submitted code works on its own grading, seen from inside the process that it shares with the tests.
+
+What is looked for: parts of the test framework replaced by submitted code, its reading of hidden tests, and its search
+through the objects of this process.
+"""
+
+from __future__ import annotations
+
+import builtins
+import hashlib
+import os
+import sys
+import types
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+# Code of these opens files in the name of whoever called it.
+_TRANSPARENT = ("pathlib", "codecs", "tokenize", "fileinput", "shutil", "io", "runpy")
+# Often replaced for good reasons, and of no use to a forger.
+_LOOSE = frozenset({"__import__", "open", "print", "input", "breakpoint", "exit", "quit", "help", "_"})
+
+
+class Evidence:
+    """``found`` lists what was seen, each thing once. ``changed`` are the submitted files, as absolute paths."""
+
+    def __init__(self, workdir: str, changed: Sequence[str], hidden: dict[str, str]) -> None:
+        self.found: list[str] = []
+        self._workdir = os.path.realpath(workdir)
+        self._changed = {os.path.join(self._workdir, path) for path in changed}
+        self._hidden = {os.path.join(self._workdir, path): digest for path, digest in hidden.items()}
+        self._names = {os.path.basename(path) for path in self._hidden}
+        self._known: dict[tuple[Any, str], tuple[Any, Any]] = {}
+
+    def note(self, text: str) -> None:
+        """Remember one thing."""
+        if text not in self.found:
+            self.found.append(text)
+
+    def submitted(self, file: Any) -> bool:
+        """Is this a file that the submission changed?"""
+        return isinstance(file, str) and (file in self._changed or os.path.realpath(file) in self._changed)
+
+    def remember(self, *prefixes: str) -> None:
+        """Remember the parts of these modules, so far as they are loaded and not themselves under test."""
+        for name, module in list(sys.modules.items()):
+            if any(name == prefix or name.startswith(prefix + ".") for prefix in prefixes):
+                file = getattr(module, "__file__", None) or ""
+                if not os.path.realpath(file).startswith(self._workdir + os.sep):
+                    for holder, part, value in _parts(module):
+                        self._known[holder, part] = (value, getattr(value, "__code__", None))
+        for part, value in vars(builtins).items():
+            if callable(value) and part not in _LOOSE:
+                self._known[builtins, part] = (value, None)
+
+    def compare(self) -> None:
+        """Note each remembered part that submitted code has replaced."""
+        for (holder, part), (value, code) in self._known.items():
+            now = holder.__dict__.get(part)
+            if now is value and getattr(now, "__code__", None) is code:
+                continue
+            if self._foreign(now):
+                name = holder.__name__ if isinstance(holder, types.ModuleType) else holder.__qualname__
+                self.note(f"submitted code replaced {name}.{part}")
+
+    def _foreign(self, value: Any) -> bool:
+        """Made by submitted code, as far as can be told; code of installed packages and of the repository is not."""
+        value = getattr(value, "__func__", value)
+        code = getattr(value, "__code__", None)
+        if code is not None:
+            return self.submitted(code.co_filename) or not os.path.isfile(code.co_filename)
+        if isinstance(value, type):
+            return self.submitted(getattr(sys.modules.get(value.__module__), "__file__", None))
+        kind = sys.modules.get(type(value).__module__)
+        return value is None or kind is None or kind is builtins or self.submitted(getattr(kind, "__file__", None))
+
+    def check_source(self, path: str) -> bool:
+        """Is the hidden file at ``path`` what the grader placed? A file that is not hidden is not asked about."""
+        digest = self._hidden.get(os.path.realpath(path))
+        if digest is None:
+            return True
+        try:
+            with open(path, "rb") as file:
+                same = hashlib.sha256(file.read()).hexdigest() == digest
+        except OSError:
+            same = False
+        if not same:
+            self.note(f"the hidden file {os.path.relpath(path, self._workdir)} was changed while the tests ran")
+        return same
+
+    def watch(self) -> None:
+        """From now on, note each hidden file that submitted code opens, and its search for the grader's objects."""
+        sys.addaudithook(self._audit)
+
+    def _audit(self, event: str, arguments: Any) -> None:
+        if event == "open" and isinstance(arguments[0], (str, bytes)):
+            path = os.fsdecode(arguments[0])
+            if os.path.basename(path) in self._names and self._asked_by_submitted_code():
+                where = os.path.realpath(path)
+                if where in self._hidden:
+                    self.note(f"submitted code opened the hidden file {os.path.relpath(where, self._workdir)}")
+        elif event in ("gc.get_objects", "gc.get_referrers") and self._asked_by_submitted_code():
+            self.note("submitted code searched the objects of the test process")
+
+    def _asked_by_submitted_code(self) -> bool:
+        frame = sys._getframe(2)  # pyright: ignore[reportPrivateUsage]
+        while frame.f_back and frame.f_globals.get("__name__", "").partition(".")[0] in _TRANSPARENT:
+            frame = frame.f_back
+        return self.submitted(frame.f_code.co_filename)
+
+
+def _parts(module: types.ModuleType) -> Iterator[tuple[Any, str, Any]]:
+    """(holder, name, value) of the functions and classes of a module, and of the methods of its own classes."""
+    for name, value in list(vars(module).items()):
+        if isinstance(value, type):
+            yield module, name, value
+            if value.__module__ == module.__name__:
+                for part, method in list(vars(value).items()):
+                    if isinstance(method, (types.FunctionType, property, staticmethod, classmethod)):
+                        yield value, part, method
+        elif isinstance(value, types.FunctionType):
+            yield module, name, value
