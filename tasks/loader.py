@@ -22,8 +22,8 @@ def load(spec: Spec, *, split: str | None = None) -> TaskSet:
     """The tasks that ``spec`` names, in a stable order; ``split`` keeps one split of them.
 
     ``spec`` is a pattern over the bundled library (``swe/tiny/*``; a ``*`` also matches slashes, and the id of a family
-    stands for all its variants), the path of a task folder or of a folder that holds some, a ``Task``, a ``TaskSet``,
-    or a list of any of these. Task files are read when a task is taken out of the set.
+    stands for all its variants), the path of a task folder or of a folder that holds some, a pattern of such paths
+    (``mytasks/*``), a ``Task``, a ``TaskSet``, or a list of any of these. Task files are read when a task is taken out of the set.
 
     Raises ``TaskNotFoundError`` if nothing matches or the split is empty, and ``TaskFormatError`` for a malformed task
     and for two tasks with one id.
@@ -92,8 +92,21 @@ def _matching(pattern: str) -> list[Entry]:
         return found
     if os.path.exists(pattern):
         return _below(Path(pattern))
+    if globbed := _globbed(pattern):
+        return globbed
     ids = [entry.id for entry in _library()]
     raise TaskNotFoundError(f"{not_found(pattern, ids)}. It is no path here either")
+
+
+def _globbed(pattern: str) -> list[Entry]:
+    """Tasks in folders whose path matches, such as ``mytasks/*``."""
+    parts = Path(pattern).parts
+    plain = next((index for index, part in enumerate(parts) if set(part) & set("*?[")), len(parts))
+    root = Path(*parts[:plain])
+    if plain in (0, len(parts)) or not root.is_dir():
+        return []
+    found = [folder for folder in folders(root) if fnmatchcase(str(folder.path), str(Path(pattern)))]
+    return [entry for folder in found for entry in _of_folder(folder)]
 
 
 def _below(root: Path) -> list[Entry]:

@@ -171,6 +171,18 @@ def test_slices_lists_and_ids() -> None:
     assert tasks.load("swe/tiny/clamp").ids == tasks.load("swe/tiny/clamp/*").ids
 
 
+def test_a_pattern_of_paths_selects_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path / "mine/one")
+    write(tmp_path / "mine/two")
+    write_family(tmp_path / "mine/deep/three")
+    monkeypatch.chdir(tmp_path)
+    assert tasks.load("mine/*").ids == ("deep/three/a", "deep/three/b", "one", "two")
+    assert tasks.load("mine/t*").ids == tasks.load("./mine/two*").ids == ("two",)
+    assert tasks.load(f"{tmp_path}/mine/*/three").ids == ("deep/three/a", "deep/three/b")
+    with pytest.raises(TaskNotFoundError, match="no task"):
+        tasks.load("mine/x*")
+
+
 def test_two_tasks_of_one_id_are_refused(tmp_path: Path) -> None:
     same = GOOD + "id: same\n"
     write(tmp_path / "one", same)
