@@ -148,6 +148,10 @@ class Store:
             if not self.has(layer):
                 raise
 
+    def remove(self, layer: str) -> None:
+        """Remove a layer that nobody else knows."""
+        state.remove_tree(self._to_scratch(self.root / "layers" / layer))
+
     def all_layers(self) -> list[Layer]:
         """Every complete layer."""
         names = sorted(path.name for path in (self.root / "layers").iterdir())
