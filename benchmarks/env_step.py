@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import sys
 
-from harness import Section, Timing, measure
+from harness import Section
 
 from forkgym.envs.core import CodingEnv
+from forkgym.sandboxes.bench.timing import Timing, measure
 
 TARGET = 4.0
 

@@ -8,7 +8,9 @@ from __future__ import annotations
 import subprocess
 import sys
 
-from harness import Section, measure_command
+from harness import Section
+
+from forkgym.sandboxes.bench.timing import measure_command
 
 TARGET = 250.0
 CODES = {

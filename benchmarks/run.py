@@ -12,15 +12,17 @@ from pathlib import Path
 import env_step
 import import_time
 import sandbox
-from harness import machine
+from harness import describe
+
+from forkgym.sandboxes.bench import machine
 
 RESULTS = Path(__file__).with_name("RESULTS.md")
 
 
 def main() -> int:
     """Run all sections and write the file."""
-    where = machine()
-    sections = [measure() for measure in (import_time.run, sandbox.run, env_step.run)]
+    where = describe(machine())
+    sections = [import_time.run(), *sandbox.run(), env_step.run()]
     today = datetime.datetime.now(datetime.UTC).date().isoformat()
     head = f"# Speed\n\nWritten by `make bench` on {today}. Machine: {where}.\n"
     RESULTS.write_text("\n".join([head, *(section.markdown() for section in sections)]), encoding="utf-8")

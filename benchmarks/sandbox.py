@@ -1,110 +1,124 @@
-"""Sandbox operations, against doing the same with a raw process, with unshare(1), and with a container engine.
+"""Sandbox operations of every backend that works here against the docker SDK alone, with this project's targets.
 
-python benchmarks/sandbox.py [N]
+python benchmarks/sandbox.py        # the same numbers without targets: forkgym bench sandbox
 """
 
 from __future__ import annotations
 
-import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
-import docker_cli
-from harness import Section, Timing, measure, measure_command
+from harness import Section
 
-from forkgym.sandboxes import create
-from forkgym.sandboxes.base import Sandbox
+from forkgym.errors import ForkGymError
+from forkgym.sandboxes import BACKENDS, backend, bench
 
-TARGETS = {"create": 12.0, "exec `true`": 2.0, "fork 1": 18.0}
-DOCKER_RATIO = 15.0
-UNSHARE = ["unshare", "--user", "--map-root-user", "--mount", "--pid", "--net", "--ipc", "--uts", "--fork", "true"]
+# Most milliseconds, and at least how many times faster than the docker SDK; "fork 1" of docker is that of a workspace.
+TARGETS: dict[str, dict[str, tuple[float | None, float | None]]] = {
+    "local": {
+        "create": (8, 30),
+        "exec true": (1.2, 40),
+        "shell builtin": (0.1, None),
+        "shell /bin/true": (1, None),
+        "read 1 kB": (0.2, 100),
+        "write 1 kB": (0.5, 100),
+        "snapshot": (7, 35),
+        "fork 1": (14, 45),
+        "fork 8": (75, 20),
+        "destroy": (3, 30),
+    },
+    "docker": {"exec true": (2, 20), "read 1 kB": (None, 20), "fork 1": (10, 50)},
+}
+RATE, RATE_RATIO = 150, 25
+ALIVE, ALIVE_MEMORY = 500, 4096  # sandboxes, MiB
 
 
-def run(n: int = 100) -> Section:
-    """Measure all operations in one go, so that the ratios are of the same moment."""
-    ours = _ours(n)
-    raw = {"exec `true`": measure_command(["true"], n, warmup=3)}
-    if shutil.which("unshare"):
-        raw["create"] = measure_command(UNSHARE, n, warmup=3)
-    docker = docker_cli.run_all(max(5, n // 10)) if docker_cli.available() else {}
-    docker = {"exec `true`" if name == "exec" else name: timing for name, timing in docker.items()}
+def run() -> list[Section]:
+    """Measure all in one go, so that the ratios are of the same moment."""
+    found = bench.run(
+        [name for name in BACKENDS if _works(name)],
+        effort=replace(bench.Effort(), alive=ALIVE),
+        say=lambda line: print(line, file=sys.stderr),
+    )
+    sections = [_section(name, found) for name in found["backends"]]
+    if found["baseline"] is None:
+        sections[0].notes.append("No docker daemon answered here, so nothing is compared with its SDK.")
+    return sections
+
+
+def _section(name: str, found: Mapping[str, Any]) -> Section:
+    one, ratios = found["backends"][name], found["ratios"].get(name, {})
+    bare: Mapping[str, Any] = found["baseline"] or {"operations": {}, "rates": []}
     section = Section(
-        "Sandbox (local backend)",
-        [
-            "operation",
-            "ForkGym p50 / p95 ms",
-            "target (p50)",
-            "raw process p50 ms",
-            "docker p50 ms",
-            "docker / ForkGym",
-        ],
+        f"Sandbox ({name} backend, {one['tier']})",
+        ["operation", "p50 / p95 ms", "target (p50)", "docker SDK p50 ms", "docker SDK / ForkGym", "target"],
     )
-    for name, timing in ours.items():
-        target = section.check(name, timing.p50, TARGETS[name]) if name in TARGETS else ""
-        ratio = ""
-        if name in docker:
-            times = docker[name].p50 / timing.p50
-            ratio = f"{times:.0f} ×"
-            if times < DOCKER_RATIO:
-                section.broken.append(f"{name}: {times:.1f} × faster than docker, target {DOCKER_RATIO:g} ×")
-        section.rows.append((name, str(timing), target, _p50(raw.get(name)), _p50(docker.get(name)), ratio))
-    section.notes.append(
-        f"{n} times each, one after the other. Raw process: `true` as a child process; `unshare` with all namespaces, "
-        "which is a bare namespace without a root file system of its own, files or forks."
-    )
-    if not docker:
-        section.notes.append("No container daemon answered here, so that column is empty.")
+    for operation, timing in one["operations"].items():
+        most, least = TARGETS.get(name, {}).get(operation, (None, None))
+        theirs, ratio = bare["operations"].get(operation), ratios.get(operation)
+        section.rows.append(
+            (
+                operation,
+                f"{timing['p50_ms']:.2f} / {timing['p95_ms']:.2f}",
+                "" if most is None else section.check(f"{name} {operation}", timing["p50_ms"], most),
+                "" if theirs is None else f"{theirs['p50_ms']:.1f}",
+                "" if ratio is None else f"{ratio:.0f} ×",
+                "" if ratio is None or least is None else section.check_least(f"{name} {operation}", ratio, least, "×"),
+            )
+        )
+    _notes(section, name, one, bare, ratios)
     return section
 
 
-def _ours(n: int) -> dict[str, Timing]:
-    made: list[Sandbox] = []
-    forks: list[Sandbox] = []
-
-    def close_all(boxes: list[Sandbox]) -> None:
-        while boxes:
-            boxes.pop().close()
-
-    results = {"create": measure(lambda: made.append(create()), n, after=lambda: close_all(made))}
-    with create() as box:
-        results["create + exec + close"] = measure(_cycle, n)
-        results["exec `true`"] = measure(lambda: _ok(box.exec(["true"])), n)
-        results["exec `bash -c true`"] = measure(lambda: _ok(box.exec("true")), n)
-        shell = box.shell()
-        results["shell, builtin"] = measure(lambda: _ok(shell.run(":")), n)
-        results["shell, `/bin/true`"] = measure(lambda: _ok(shell.run("/bin/true")), n)
-        results["write 1 KiB"] = measure(lambda: box.write_file("/work/f", b"x" * 1024), n)
-        results["read 1 KiB"] = measure(lambda: box.read_file("/work/f"), n)
-        results["snapshot"] = measure(lambda: box.snapshot(), max(5, n // 5))
-        results |= _forks(box, n, forks, lambda: close_all(forks))
-    return results
-
-
-def _forks(box: Sandbox, n: int, forks: list[Sandbox], clean: Callable[[], None]) -> dict[str, Timing]:
-    def fork(count: int) -> None:
-        box.shell().run("echo step >> notes.txt")  # an episode changes something between two forks
-        forks.extend(box.fork(count))
-
-    return {
-        "fork 1": measure(lambda: fork(1), max(5, n // 2), after=clean),
-        "fork 8": measure(lambda: fork(8), max(5, n // 5), after=clean),
-    }
-
-
-def _cycle() -> None:
-    with create() as box:
-        _ok(box.exec(["true"]))
-
-
-def _ok(result: Any) -> None:
-    if not result.ok:
-        raise RuntimeError(f"a benchmark command failed: {result}")
+def _notes(
+    section: Section, name: str, one: Mapping[str, Any], bare: Mapping[str, Any], ratios: Mapping[str, float]
+) -> None:
+    """What is no single operation: load, depth, numbers, leaks, and what a million trajectories cost."""
+    rates = ", ".join(f"{row['cycles_per_s']:.0f} at {row['concurrency']}" for row in one["rates"])
+    theirs = ", ".join(f"{row['cycles_per_s']:.1f} at {row['concurrency']}" for row in bare["rates"])
+    line = f"Cycles of create, exec and destroy per second, by concurrency: {rates}"
+    section.notes.append(f"{line} (docker SDK: {theirs})." if theirs else f"{line}.")
+    depth = ", ".join(
+        f"{row['snapshots']}: {row['exec']['p50_ms']:.1f} / {row['read 200 files']['p50_ms']:.1f} / "
+        f"{row['fork 1']['p50_ms']:.1f}"
+        for row in one["depth"]
+    )
+    section.notes.append(f"After so many snapshots, ms for exec / reading 200 files / fork 1: {depth}.")
+    alive, left = one["alive"], dict(one["left"])
+    memory = alive["memory_bytes"] / 2**20
+    section.notes.append(
+        f"{alive['answering']} of {alive['count']} alive at once answered: {memory:.0f} MiB, "
+        f"{memory / alive['count']:.1f} each; started in {alive['create_s']:.1f} s, gone in {alive['destroy_s']:.1f} s."
+    )
+    cycles = left.pop("cycles")
+    kept = {kind: count for kind, count in left.items() if count > 0}
+    section.notes.append(f"{cycles} cycles left {kept or 'nothing'} behind.")
+    hours = one["rollouts"]["worker_hours"]
+    other = f" (docker SDK: {bare['rollouts']['worker_hours']:,.0f})" if "rollouts" in bare else ""
+    section.notes.append(
+        f"Projected for one million trajectories of 150 steps: {hours:,.0f} worker-hours of the substrate alone{other}."
+    )
+    if kept:
+        section.broken.append(f"{name}: {cycles} cycles left {kept}")
+    if name == "local":
+        section.check(f"memory of {ALIVE} sandboxes", memory, ALIVE_MEMORY, "MiB")
+        rate = next(row["cycles_per_s"] for row in one["rates"] if row["concurrency"] == 8)
+        section.check_least("cycles at concurrency 8", rate, RATE, "per second")
+        if ratios:
+            section.check_least("cycles at concurrency 8", ratios["cycles/s at 8"], RATE_RATIO, "× the docker SDK")
 
 
-def _p50(timing: Timing | None) -> str:
-    return "" if timing is None else f"{timing.p50:.2f}"
+def _works(name: str) -> bool:
+    try:
+        backend(name).capabilities()
+    except ForkGymError as error:
+        print(f"{name} is not measured: {error}", file=sys.stderr)
+        return False
+    return True
 
 
 if __name__ == "__main__":
-    sys.stdout.write(run(*map(int, sys.argv[1:2])).markdown())
+    for each in run():
+        print(each.markdown())

@@ -98,5 +98,5 @@ def test_a_reader_that_goes_away_is_no_error(tmp_path: Path) -> None:
 def test_no_command_shows_the_help(forkgym: Run) -> None:
     done = forkgym()
     assert done.returncode == 0
-    for command in ("doctor", "tasks", "run", "eval", "train", "gc", "demo"):
+    for command in ("doctor", "tasks", "run", "eval", "train", "bench", "gc", "demo"):
         assert command in done.stdout

@@ -169,12 +169,12 @@ def train(
 @bench_app.command("sandbox")
 def bench_sandbox(
     backend: Annotated[
-        list[str] | None, typer.Option(help="A backend to measure; repeatable. [default: local]")
+        list[str] | None, typer.Option(help="A backend to measure; repeatable (default: local).")
     ] = None,
     image: Annotated[str, typer.Option(help="The image that the sandboxes start from.")] = "host",
     quick: Annotated[bool, typer.Option("--quick", help="Few repetitions: seconds instead of minutes.")] = False,
-    alive: Annotated[int | None, typer.Option(min=1, help="Sandboxes alive at once. [default: 100]")] = None,
-    cycles: Annotated[int | None, typer.Option(min=1, help="Cycles of the leak test. [default: 1000]")] = None,
+    alive: Annotated[int | None, typer.Option(min=1, help="Sandboxes alive at once (default: 100).")] = None,
+    cycles: Annotated[int | None, typer.Option(min=1, help="Cycles of the leak test (default: 1000).")] = None,
     baseline: Annotated[
         bool, typer.Option(help="Also measure the docker SDK alone, where a daemon answers, and give ratios.")
     ] = True,
