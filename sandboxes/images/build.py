@@ -46,17 +46,12 @@ def build(source: Recipe, report: Report = lambda title, state: None) -> Chain:
     shipped = library().get(source.name)
     if shipped is not None and shipped.parent != source.folder:
         raise RecipeError(f"the name {source.name!r} belongs to a recipe of the library; choose another")
-    root = state.state_dir()
-    store = open_store(root)
-    lease = state.Lease.take(root / "boxes", f"build-{uuid.uuid4().hex[:10]}")
+    store = open_store(state.state_dir())
     try:
-        builder = _Builder(store, lease, report)
-        top = builder.image(source)
-        return store.chain(source.name, top)
+        with store.held() as lease:
+            return store.chain(source.name, _Builder(store, lease, report).image(source))
     except OSError as error:
         raise error if isinstance(error, SandboxError) else ImageError(f"{source.name}: {error}") from error
-    finally:
-        lease.release()
 
 
 class _Builder:

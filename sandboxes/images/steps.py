@@ -27,7 +27,7 @@ install() {{
 
 _PIP = """set -e
 export PIP_BREAK_SYSTEM_PACKAGES=1 PIP_ROOT_USER_ACTION=ignore PIP_NO_CACHE_DIR=1
-python3 {delivery}/pip-*.whl/pip install --quiet --disable-pip-version-check --no-index --find-links={delivery} "$@"
+python3 "$(echo {delivery}/pip-*.whl)"/pip install --quiet --disable-pip-version-check --no-index --find-links={delivery} "$@"
 """
 _NPM = """set -e
 cache=$(mktemp -d)

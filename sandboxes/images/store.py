@@ -130,6 +130,15 @@ class Store:
             os.close(handle)
 
     @contextlib.contextmanager
+    def held(self, layers: Iterable[str] = ()) -> Generator[state.Lease]:
+        """A lease that keeps layers from being pruned; it may be given others later."""
+        lease = state.Lease.take(self.state_root / "boxes", f"images-{uuid.uuid4().hex[:12]}", layers)
+        try:
+            yield lease
+        finally:
+            lease.release()
+
+    @contextlib.contextmanager
     def scratch(self) -> Generator[Path]:
         """A directory on the store's file system, gone afterwards; after a crash, with the next pruning."""
         path = self.root / "scratch" / f"{uuid.uuid4().hex}@{state.Owner.current().tag()}"
@@ -151,11 +160,6 @@ class Store:
     def remove(self, layer: str) -> None:
         """Remove a layer that nobody else knows."""
         state.remove_tree(self._to_scratch(self.root / "layers" / layer))
-
-    def all_layers(self) -> list[Layer]:
-        """Every complete layer."""
-        names = sorted(path.name for path in (self.root / "layers").iterdir())
-        return [self._layer(name, name) for name in names if self.has(name)]
 
     def prune(self, unused_names: bool = False) -> dict[str, int]:
         """Remove layers that no name, sandbox or snapshot needs, and what crashed builds left; counts by kind.

@@ -53,6 +53,8 @@ class _Merger:
                 os.link(os.path.join(path, name), target, follow_symlinks=False)
         with contextlib.suppress(FileNotFoundError):
             shutil.rmtree(self._held)
+        for path, _, _ in os.walk(layer, topdown=False):  # only now, as each entry made in a directory changes its time
+            _copy_times(path, os.path.join(self._out, os.path.relpath(path, layer)))
 
     def _directory(self, source: str, relative: str, held: str | None) -> None:
         target = os.path.normpath(os.path.join(self._out, relative))
@@ -122,4 +124,8 @@ def _copy_status(source: str, target: str) -> None:
     status = os.lstat(source)
     os.chown(target, status.st_uid, status.st_gid)
     os.chmod(target, stat.S_IMODE(status.st_mode))
+
+
+def _copy_times(source: str, target: str) -> None:
+    status = os.lstat(source)
     os.utime(target, ns=(status.st_atime_ns, status.st_mtime_ns))

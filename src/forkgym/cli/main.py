@@ -26,6 +26,8 @@ app = typer.Typer(
 )
 tasks_app = typer.Typer(help="List, show and verify tasks.", rich_markup_mode="rich")
 app.add_typer(tasks_app, name="tasks")
+images_app = typer.Typer(help="List, build and prune images of sandboxes.", rich_markup_mode="rich")
+app.add_typer(images_app, name="images")
 bench_app = typer.Typer(help="Measure speed on this machine.", rich_markup_mode="rich")
 app.add_typer(bench_app, name="bench")
 
@@ -97,6 +99,33 @@ def tasks_verify(
 ) -> None:
     """Prove tasks: the reference solution scores 1, doing nothing scores 0, and repeats agree."""
     _call("tasks", "verify_tasks", pattern, split=split, repeats=repeats, write=write, sandbox=sandbox, as_json=json)
+
+
+@images_app.command("list")
+def images_list(json: Json = False) -> None:
+    """List images: their size, layers, who uses them, and when they were last used."""
+    _call("images", "list_images", as_json=json)
+
+
+@images_app.command("build")
+def images_build(
+    recipe: Annotated[str, typer.Argument(help="A recipe file, or the name of a bundled one such as base.")],
+    docker: Annotated[bool, typer.Option("--docker", help="Also import the image into the Docker daemon.")] = False,
+    json: Json = False,
+) -> None:
+    """Build an image from a recipe. What is built already is not built again."""
+    _call("images", "build_image", recipe, docker=docker, as_json=json)
+
+
+@images_app.command("prune")
+def images_prune(
+    everything: Annotated[
+        bool, typer.Option("--all", help="Also remove images that no sandbox or snapshot uses.")
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Remove layers that no image, sandbox or snapshot needs, and what broken builds left."""
+    _call("images", "prune_images", everything=everything, as_json=json)
 
 
 @app.command()
