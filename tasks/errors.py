@@ -5,6 +5,7 @@ TaskError
 ├── TaskNotFoundError (KeyError)    no task has this id or matches this pattern
 ├── BuildError (ConfigError)        tasks can't be built from what was given, or not to where they should go
 └── GradingError                    the grader itself failed: infrastructure, never a score
+    └── SetupError                  a set-up command of the task failed
 """
 
 from __future__ import annotations
@@ -33,3 +34,7 @@ class BuildError(TaskError, ConfigError):
 
 class GradingError(TaskError, RuntimeError):
     """The grader broke. The episode is unscored, not scored 0."""
+
+
+class SetupError(GradingError):
+    """A set-up command failed: no sandbox of this task can be had."""

@@ -25,7 +25,8 @@ REPEATS = 3
 class Proof:
     """What was measured about one task. Scores are the lowest of the solution's and the highest of doing nothing.
 
-    ``flake_rate`` is the share of repeats in which any test of either differed from the first repeat.
+    ``flake_rate`` is the share of repeats in which any test of either differed from the first repeat. ``suspects`` are
+    those tests and the ones that the solution failed.
     """
 
     task: str
@@ -35,6 +36,7 @@ class Proof:
     flake_rate: float
     repeats: int
     problems: tuple[str, ...] = ()
+    suspects: tuple[str, ...] = ()
 
     @property
     def good(self) -> bool:
@@ -80,16 +82,19 @@ def prove(task: Task, bases: Bases, repeats: int = REPEATS) -> Proof:
         raise GradingError(f"{task.id}: {error}") from error
     solved = [_scored(task, oracle_work, bases) for _ in range(repeats)]
     idle = [_scored(task, Submission({}), bases) for _ in range(repeats)]
-    first = (_results(solved[0]), _results(idle[0]))
-    pairs = zip(solved, idle, strict=True)
-    flaky = sum((_results(one), _results(other)) != first for one, other in pairs) / repeats
+    differing = [_differing(solved[0], one) | _differing(idle[0], two) for one, two in zip(solved, idle, strict=True)]
+    flaky = sum(map(bool, differing)) / repeats
+    unstable = sorted(set[str]().union(*differing))
     oracle, nothing = min(map(_score, solved)), max(map(_score, idle))
     problems = [oracle_work.malformed] if oracle_work.malformed else []
     problems += [*_failures(solved), *(["doing nothing scores 1"] if nothing > 0 else [])]
-    problems += [f"results differ in {flaky:.0%} of the repeats"] if flaky else []
+    named = ", ".join(unstable[:5]) + (", …" if len(unstable) > 5 else "")
+    problems += [f"results differ in {flaky:.0%} of the repeats: {named}"] if flaky else []
     with bases.box(task) as box:
         problems += leaks.find(box, task)
-    return Proof(task.id, task.digest, oracle, nothing, flaky, repeats, tuple(problems))
+    failed = {finding.id for verdict in solved for finding in verdict.findings if not finding.passed}
+    suspects = tuple(test for test in task.grading.tests if test in failed.union(unstable))
+    return Proof(task.id, task.digest, oracle, nothing, flaky, repeats, tuple(problems), suspects)
 
 
 def state_of(task: Task) -> str:
@@ -131,8 +136,10 @@ def _score(verdict: Verdict) -> float:
     return verdict.score or 0.0
 
 
-def _results(verdict: Verdict) -> list[tuple[str, bool]]:
-    return [(finding.id, finding.passed) for finding in verdict.findings]
+def _differing(first: Verdict, other: Verdict) -> set[str]:
+    """The tests that ended otherwise than in the first repeat."""
+    results = ({(finding.id, finding.passed) for finding in verdict.findings} for verdict in (first, other))
+    return {test for test, _ in set.symmetric_difference(*results)}
 
 
 def _failures(verdicts: list[Verdict]) -> list[str]:

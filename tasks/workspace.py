@@ -15,7 +15,7 @@ from forkgym.sandboxes.errors import SandboxError, SnapshotError
 from forkgym.sandboxes.state import Owner
 from forkgym.tasks import submission, tree
 from forkgym.tasks.base import Submission, Task
-from forkgym.tasks.errors import GradingError
+from forkgym.tasks.errors import GradingError, SetupError
 from forkgym.tasks.tree import Tree
 
 SETUP_TIMEOUT = 600.0
@@ -31,7 +31,7 @@ def spec_of(task: Task) -> SandboxSpec:
 def prepare(box: Sandbox, task: Task) -> None:
     """Place the task's files and run its set-up commands in a fresh sandbox.
 
-    Raises ``GradingError`` naming the command that failed, and ``SandboxError``.
+    Raises ``SetupError`` naming the command that failed, ``GradingError`` and ``SandboxError``.
     """
     submission.apply(box, Submission(task.start), task.workdir)
     for command in task.setup:
@@ -39,7 +39,7 @@ def prepare(box: Sandbox, task: Task) -> None:
         if not result.ok:
             end = "timed out" if result.timed_out else f"exit code {result.exit_code}"
             output = (result.stdout + result.stderr).decode(errors="replace")[-1000:]
-            raise GradingError(f"{task.id}: the set-up command {command!r} failed ({end}): {output}")
+            raise SetupError(f"{task.id}: the set-up command {command!r} failed ({end}): {output}")
 
 
 @dataclass

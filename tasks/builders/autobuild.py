@@ -1,0 +1,229 @@
+"""AutoBuilder: from the history of a repository to tasks that are proven.
+
+    report = build_from_repo("path/or/url", Path("mytasks"), limit=20)
+
+Of each commit that changes sources and tests together: the base is the tree before it with a history of one commit,
+the hidden tests are its test files, the solution is the rest. A commit is kept if some tests fail before and pass
+after, in each of several repeats, and if nothing in the sandbox tells the fix.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from git import Commit, Repo
+
+from forkgym.sandboxes import state
+from forkgym.sandboxes.base import Backend
+from forkgym.sandboxes.errors import SandboxError
+from forkgym.tasks.base import Budget, FileChange, Grading, Task
+from forkgym.tasks.builders import history, instruction, measure, taskfolder
+from forkgym.tasks.builders.environments import Environments
+from forkgym.tasks.builders.history import Fix, UnfitCommit
+from forkgym.tasks.builders.instruction import Rewriter
+from forkgym.tasks.builders.ledger import Decision, Ledger
+from forkgym.tasks.builders.projects import Project, is_document, project_of
+from forkgym.tasks.errors import BuildError, GradingError, SetupError
+from forkgym.tasks.workspace import Bases
+
+MAX_SOURCES = 12
+MAX_UNMEASURED = 5
+MAX_ADDED_LINES = 600
+# Dates and names are fixed, so that equal bases have equal commits; hooks and settings of the machine have no say.
+COMMIT = (
+    "export GIT_CONFIG_GLOBAL=/dev/null GIT_AUTHOR_NAME=base GIT_AUTHOR_EMAIL=base@localhost "
+    "GIT_COMMITTER_NAME=base GIT_COMMITTER_EMAIL=base@localhost GIT_AUTHOR_DATE=2020-01-01T00:00:00Z "
+    "GIT_COMMITTER_DATE=2020-01-01T00:00:00Z && git init -q -b main . && rm -f .git/hooks/* && "
+    "git -c core.autocrlf=false add -A -f . && git commit -q --no-verify -m Base"
+)
+Progress = Callable[[Decision], None]
+
+
+@dataclass(frozen=True)
+class Options:
+    """``limit``: most tasks; ``commits``: most commits looked at, newest first; ``split``: that of all tasks."""
+
+    limit: int = 20
+    commits: int = 1000
+    repeats: int = measure.REPEATS
+    split: str = "train"
+
+
+def build_from_repo(
+    source: str,
+    out: Path,
+    backend: Backend,
+    options: Options | None = None,
+    rewrite: Rewriter | None = None,
+    progress: Progress | None = None,
+) -> dict[str, Any]:
+    """Build tasks below ``out`` and return the report, which also says why each commit was dropped.
+
+    Interrupted, the same call goes on. ``rewrite`` turns a plain instruction into a better one. Raises ``BuildError``
+    for what is no repository, one without tests, or a folder that holds something else: then nothing was written.
+    """
+    options = options or Options()
+    repo = history.open_repository(source, state.state_dir() / "repositories")
+    name = _name(source)
+    project = _project(repo, source)
+    head = {"repository": name, "head": repo.head.commit.hexsha, "split": options.split, "repeats": options.repeats}
+    bases = Bases(backend, keep=2)
+    start = time.monotonic()
+    try:
+        with Ledger.open(out, head) as ledger:
+            builder = _Builder(name, project, ledger, bases, options, rewrite)
+            unmeasured = builder.run(repo, progress or (lambda decision: None))
+            report = ledger.report(
+                language=project.language, unmeasured=unmeasured, seconds=round(time.monotonic() - start, 1)
+            )
+    finally:
+        bases.close()
+    if not report["kept"] and set(report["dropped"]) <= {"environment cannot be built"}:
+        detail = report["candidates"][0]["detail"] if report["candidates"] else "no commit changes sources and tests"
+        raise BuildError(f"{source}: no task could be built: {detail}")
+    return report
+
+
+class _Builder:
+    def __init__(
+        self,
+        name: str,
+        project: Project,
+        ledger: Ledger,
+        bases: Bases,
+        options: Options,
+        rewrite: Rewriter | None,
+    ) -> None:
+        self._name, self._project, self._ledger = name, project, ledger
+        self._bases, self._options, self._rewrite = bases, options, rewrite
+        self._environments = Environments(name, ledger.out)
+
+    def run(self, repo: Repo, progress: Progress) -> list[dict[str, str]]:
+        """Decide commit after commit; returns those that the machine, and not the commit, kept from a decision."""
+        unmeasured: list[dict[str, str]] = []
+        for commit in history.commits(repo, self._options.commits):
+            if len(self._ledger.kept) >= self._options.limit:
+                break
+            if commit.hexsha in self._ledger.decided:
+                continue
+            title = str(commit.summary)[:100]
+            start = time.monotonic()
+            try:
+                decision = Decision(commit.hexsha, title, task=self._task(commit))
+            except UnfitCommit as error:
+                decision = Decision(commit.hexsha, title, reason=error.reason, detail=error.detail)
+            except SetupError as error:
+                decision = Decision(commit.hexsha, title, reason="set-up fails", detail=str(error)[-500:])
+            except (GradingError, SandboxError) as error:
+                unmeasured.append({"candidate": commit.hexsha, "title": title, "problem": str(error)[-500:]})
+                if len(unmeasured) >= MAX_UNMEASURED:
+                    raise
+                continue
+            decision = replace(decision, seconds=round(time.monotonic() - start, 2))
+            self._ledger.add(decision)
+            progress(decision)
+        return unmeasured
+
+    def _task(self, commit: Commit) -> str:
+        tests, rest = _split(history.changed_paths(commit), self._project)
+        runnable = [path for path in tests if self._project.runnable(path)]
+        if not any(self._project.is_source(path) for path in rest):
+            raise UnfitCommit("no source changed")
+        if not runnable:
+            raise UnfitCommit("no test changed")
+        if len(rest) > MAX_SOURCES:
+            raise UnfitCommit("change too large", f"{len(rest)} files that are no tests; at most {MAX_SOURCES}")
+        fix = history.read(commit)
+        solution = {path: fix.changed[path] for path in rest if path in fix.changed}
+        hidden = {path: fix.changed[path] for path in tests if path in fix.changed}
+        _check(fix, solution, hidden)
+        runnable = [path for path in runnable if path in hidden and not hidden[path].deleted]
+        if not runnable:
+            raise UnfitCommit("no test changed", "test files only go")
+        version = history.version_before(commit)
+        image, environment = self._environments.first(self._project.environments(fix.after, version))
+        plain = Task(
+            id=f"{self._name}/{commit.hexsha[:10]}",
+            family="swe",
+            instruction="-",
+            split=self._options.split,
+            files={path: item.data for path, item in fix.before.items() if item.data is not None},
+            hidden={path: item.data for path, item in hidden.items() if item.data is not None},
+            oracle={path: item.data for path, item in solution.items()},
+            grading=Grading(self._project.runner, (), options=environment.options),
+            image=image,
+            setup=(COMMIT, *environment.commands),
+            budget=Budget(turns=60, seconds=1800.0),
+            license=_license(fix),
+            source=f"{self._name} {commit.hexsha}",
+            executables=tuple(p for p, item in fix.before.items() if item.data is not None and item.mode & 0o100),
+            links={path: item.link for path, item in fix.before.items() if item.link is not None},
+        )
+        return self._finish(plain, fix, solution, runnable)
+
+    def _finish(self, plain: Task, fix: Fix, solution: dict[str, FileChange], runnable: list[str]) -> str:
+        found = measure.find(plain, self._project, runnable, self._bases)
+        told = instruction.write(fix.message, found.failures, fix.before, solution, self._rewrite)
+        if told is None:
+            raise UnfitCommit("no instruction without the fix")
+        whole = replace(
+            plain,
+            instruction=told,
+            grading=replace(
+                plain.grading,
+                tests=(*found.fail_to_pass, *found.pass_to_pass),
+                timeout=float(max(60, round(10 * found.seconds))),
+            ),
+            params={"fail_to_pass": list(found.fail_to_pass)},
+        )
+        task, proof = measure.settle(whole, self._bases, self._options.repeats)
+        folder = self._ledger.out / plain.id
+        self._ledger.place(taskfolder.contents(task, proof), folder)
+        return task.id
+
+
+def _split(paths: list[str], project: Project) -> tuple[list[str], list[str]]:
+    tests = [path for path in paths if project.is_test(path)]
+    return tests, [path for path in paths if not project.is_test(path) and not is_document(path)]
+
+
+def _check(fix: Fix, solution: dict[str, FileChange], hidden: dict[str, FileChange]) -> None:
+    """Refuse what a solution of plain files cannot say."""
+    for path, change in {**solution, **hidden}.items():
+        old = fix.before.get(path)
+        mode = old.mode if old and old.link is None else 0o644
+        if change.link is not None or (old and old.link is not None) or (not change.deleted and change.mode != mode):
+            raise UnfitCommit("changes links or permissions", path)
+    added = instruction.added_lines(fix.before, solution)
+    if len(added) > MAX_ADDED_LINES:
+        raise UnfitCommit("change too large", f"{len(added)} new lines; at most {MAX_ADDED_LINES}")
+
+
+def _project(repo: Repo, source: str) -> Project:
+    try:
+        files = history.tree(repo.head.commit)
+        project = project_of(files)
+    except UnfitCommit as error:
+        raise BuildError(f"{source}: {error}") from error
+    if not any(project.runnable(path) for path in files):
+        raise BuildError(f"{source}: a {project.language} repository without tests; tasks are built from its tests")
+    return project
+
+
+def _name(source: str) -> str:
+    last = Path(source.rstrip("/")).resolve().name if "://" not in source else source.rstrip("/").rpartition("/")[2]
+    return re.sub(r"[^a-z0-9]+", "-", last.removesuffix(".git").lower()).strip("-") or "repository"
+
+
+def _license(fix: Fix) -> str:
+    for path in sorted(fix.before):
+        if re.fullmatch(r"(LICEN[CS]E|COPYING)(\.\w+)?", path, re.IGNORECASE):
+            lines = (fix.before[path].data or b"").decode(errors="replace").split("\n")
+            first = next((line.strip() for line in lines if line.strip()), "")
+            return f"{path}: {first[:80]}"
+    return "not stated in the repository"
