@@ -8,13 +8,18 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from forkgym.tasks.importers.swebench_rows import from_swebench
     from forkgym.tasks.loader import load
     from forkgym.tasks.taskset import TaskSet
 
-__all__ = ["TaskSet", "load"]
+__all__ = ["TaskSet", "from_swebench", "load"]
 
 # Found on first use: the loader brings pydantic and yaml, which the contracts beside it do without.
-_HOMES = {"load": "forkgym.tasks.loader", "TaskSet": "forkgym.tasks.taskset"}
+_HOMES = {
+    "TaskSet": "forkgym.tasks.taskset",
+    "from_swebench": "forkgym.tasks.importers.swebench_rows",
+    "load": "forkgym.tasks.loader",
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -15,6 +15,7 @@ from forkgym.tasks.grading.base import Report, Runner
 RUNNERS = {
     "unittest": "forkgym.tasks.grading.unittests:run",
     "pytest": "forkgym.tasks.grading.pytests:PYTEST",
+    "swebench": "forkgym.tasks.importers.swebench_runner:run",
 }
 
 
