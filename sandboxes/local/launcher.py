@@ -102,7 +102,7 @@ def _closed_settings() -> Iterator[str]:
     ):
         value = _sysctl(name)
         if value not in (None, wanted) and (name != "user.max_user_namespaces" or value == "0"):
-            yield f"{name}={value}: an administrator may set it to {wanted}"
+            yield f"{name}={value}: an administrator may set it to {wanted} (sysctl -w {name}={wanted})"
 
 
 def _covered_proc() -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -47,16 +48,42 @@ def test_doctor_says_that_episodes_can_be_played(forkgym: Run) -> None:
     assert {check["name"] for check in found["extras"]} >= {"train", "swe", "docker", "vllm", "ray", "kernel"}
     for check in found["extras"]:
         assert check["status"] == "ok" or "pip install" in check["fix"]
-    docker = next(check for check in found["extras"] if check["name"] == "docker")
-    assert docker["status"] == "ok" or docker["detail"] == "not installed: docker; nothing in this version uses it yet"
+    assert {check["name"] for check in found["sandboxes"]} == {"local", "docker"}
 
 
-def process(state: Path | str, folder: Path, *words: str) -> subprocess.Popen[str]:
+def test_doctor_explains_its_marks_and_says_per_backend_what_is_held(forkgym: Run) -> None:
+    shown = forkgym("doctor").stdout
+    assert shown.splitlines()[1].split("  ") == [
+        "✓ works",
+        "! works, but read what is written below it",
+        "✗ does not work",
+        "– optional",
+    ]
+    local = shown[shown.index(" local ") : shown.index(" docker ")]
+    for limit in ("memory", "pids", "cpu", "disk", "open_files"):
+        assert re.search(rf"holds? [^:\n]*\b{limit}\b", local), local
+
+
+def test_a_dead_docker_daemon_is_named_and_the_local_backend_still_counts(tmp_path: Path) -> None:
+    nowhere = {"DOCKER_HOST": f"unix://{tmp_path}/no.sock"}
+    child = process(tmp_path / "state", tmp_path, "doctor", "--json", **nowhere)
+    found = json.loads(child.communicate(timeout=60)[0])
+    docker = next(check for check in found["sandboxes"] if check["name"] == "docker")
+    assert (child.returncode, found["ok"], docker["status"]) == (0, True, "missing")
+    assert "docker" in docker["detail"]  # no daemon answers, or its SDK is not installed
+    child = process(tmp_path / "state", tmp_path, "gc", "--json", **nowhere)
+    cleaned = json.loads(child.communicate(timeout=60)[0])
+    assert (child.returncode, set(cleaned["local"].values())) == (0, {0})
+    assert "docker" in cleaned["skipped"]["docker"]
+    assert "docker" not in cleaned
+
+
+def process(state: Path | str, folder: Path, *words: str, **variables: str) -> subprocess.Popen[str]:
     """The command as a process of its own, with a state folder of its own."""
     return subprocess.Popen(
         [sys.executable, "-P", "-m", "forkgym.cli.main", *words],
-        cwd=folder, env={**os.environ, "FORKGYM_STATE": str(state), "COLUMNS": "120"}, stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        cwd=folder, env={**os.environ, "FORKGYM_STATE": str(state), "COLUMNS": "120", **variables},
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
-from typing import Any, Literal
+from typing import Literal
 
 from rich.text import Text
 
@@ -22,6 +22,12 @@ from forkgym.sandboxes.state import state_dir
 
 Status = Literal["ok", "partly", "missing", "optional"]
 LOW_SPACE = 2 << 30
+MARKS: dict[Status, tuple[str, str, str]] = {
+    "ok": ("✓", "green", "works"),
+    "partly": ("!", "yellow", "works, but read what is written below it"),
+    "missing": ("✗", "red", "does not work"),
+    "optional": ("–", "dim", "optional"),
+}
 # What each extra brings, by the module that is imported and the distribution it comes from.
 EXTRAS: dict[str, dict[str, str]] = {
     "train": {"torch": "torch", "transformers": "transformers", "gguf": "gguf", "accelerate": "accelerate",
@@ -34,7 +40,7 @@ EXTRAS: dict[str, dict[str, str]] = {
     "cad": {"build123d": "build123d", "manifold3d": "manifold3d", "trimesh": "trimesh"},
     "web": {"playwright": "playwright"},
 }  # fmt: skip
-USED = ("train",)  # the other names are kept for what comes next: installing them changes nothing yet
+USED = ("train", "docker")  # the other names are kept for what comes next: installing them changes nothing yet
 
 
 @dataclass(frozen=True)
@@ -63,6 +69,7 @@ def doctor(*, as_json: bool) -> int:
         print_json({**about, **{group: [asdict(check) for check in checks] for group, checks in groups.items()}})
     else:
         out.print(f"[bold]forkgym {__version__}[/], Python {platform.python_version()}, {platform.platform()}")
+        out.print("  ".join(f"[{style}]{mark}[/] {meaning}" for mark, style, meaning in MARKS.values()))
         for group, checks in groups.items():
             out.print(f"\n[bold]{group}[/]")
             for check in checks:
@@ -77,14 +84,26 @@ def _backend(name: str) -> Check:
     try:
         can = backend(name).capabilities()
     except MissingExtraError as error:
-        return Check(name, "missing", str(error), f"pip install 'forkgym[{name}]'")
+        return Check(name, "missing", str(error), _install(name))
     except ForkGymError as error:
-        return Check(name, "missing", str(error))
-    limits = ", ".join(f"{limit} by {how}" for limit, how in can.limits.items())
-    detail = f"{can.tier}, isolation by {can.isolation}, {'forks' if can.fork else 'does not fork'}; holds {limits}"
-    notes = [f"not held: {limit} ({why})" for limit, why in can.unenforced.items()]
+        return Check(name, "missing", str(error), _mend(name))
+    by: dict[str, list[str]] = {}
+    for limit, how in can.limits.items():
+        by.setdefault(how, []).append(limit)
+    notes = [f"holds {', '.join(limits)} by {how}" for how, limits in by.items()]
+    notes += [f"does not hold {limit}: {why}" for limit, why in can.unenforced.items()]
+    if can.images is not None:
+        notes.append(f"images: {', '.join(can.images) or 'none'}")
     weak = bool(can.unenforced) or can.isolation == "weak" or not can.fork
+    detail = f"{can.tier}, isolation by {can.isolation}, {'forks' if can.fork else 'does not fork'}"
     return Check(name, "partly" if weak else "ok", detail, notes=[*notes, *can.notes])
+
+
+def _mend(name: str) -> str:
+    """The command that a backend's own message cannot know: Debian's and Ubuntu's package of the daemon."""
+    places = os.pathsep.join((os.environ.get("PATH", os.defpath), "/usr/sbin"))
+    absent = name == "docker" and shutil.which("dockerd", path=places) is None
+    return "apt-get install docker.io && service docker start" if absent else ""
 
 
 def _machine() -> Iterator[Check]:
@@ -109,12 +128,15 @@ def _machine() -> Iterator[Check]:
 def _extras() -> Iterator[Check]:
     for extra, modules in EXTRAS.items():
         absent = [package for module, package in modules.items() if find_spec(module) is None]
-        fix = f"{sys.executable} -m pip install 'forkgym[{extra}]'" if absent else ""
         if absent:
             need = "" if extra in USED else "; nothing in this version uses it yet"
-            yield Check(extra, "optional", f"not installed: {', '.join(absent)}{need}", fix)
+            yield Check(extra, "optional", f"not installed: {', '.join(absent)}{need}", _install(extra))
         else:
             yield Check(extra, "ok", ", ".join(f"{package} {version(package)}" for package in modules.values()))
+
+
+def _install(extra: str) -> str:
+    return f"{sys.executable} -m pip install 'forkgym[{extra}]'"
 
 
 def _demo_model() -> Check:
@@ -128,13 +150,8 @@ def _demo_model() -> Check:
 
 
 def _print(check: Check) -> None:
-    marks: dict[str, Any] = {
-        "ok": ("✓", "green"),
-        "partly": ("!", "yellow"),
-        "missing": ("✗", "red"),
-        "optional": ("–", "dim"),
-    }
-    out.print(Text.assemble("  ", marks[check.status], f" {check.name:<19}", check.detail), soft_wrap=True)
+    mark, style, _ = MARKS[check.status]
+    out.print(Text.assemble("  ", (mark, style), f" {check.name:<19}", check.detail), soft_wrap=True)
     indent = " " * 23
     for note in check.notes:
         out.print(Text(f"{indent}{note}", "dim"), soft_wrap=True)
