@@ -216,7 +216,7 @@ def _copy_tree(source: Path, target: Path) -> None:
 
 def _extract(archive: Path, target: Path) -> None:
     """Lay a toolbox out. Every user of every sandbox may read it: it is shown as it lies here."""
-    target.mkdir()
+    target.mkdir(parents=True)
     with tarfile.open(archive) as tar:
         tar.extractall(target, filter="fully_trusted")
     open_up(target)

@@ -166,7 +166,6 @@ class Store:
 
         ``unused_names`` also takes away the names of images that no sandbox or snapshot uses.
         """
-        gone: list[Path] = []
         names = 0
         with state.locked(self.state_root, exclusive=True):
             used = set(state.users(self.state_root))
@@ -175,14 +174,21 @@ class Store:
                     self.forget(name)
                     names += 1
             keep = self._needed([*used, *map(self._top, self.names())])
-            for path in sorted((self.root / "layers").iterdir()):
-                if path.name not in keep:
-                    gone.append(self._to_scratch(path))
-        layers = len(gone)
-        gone += [path for path in (self.root / "scratch").iterdir() if path not in gone and _abandoned(path)]
+            gone = [self._to_scratch(path) for path in (self.root / "layers").iterdir() if path.name not in keep]
+            # Systems of this machine as they were: made again in a moment if one is wanted after all.
+            systems = [path for path in (self.state_root / "images").glob("host-*") if path.name not in used]
+            for path in systems:
+                state.discard(path)
         for path in gone:
             state.remove_tree(path)
-        return {"names": names, "layers": layers, "scratch": len(gone) - layers}
+        return {"names": names, "layers": len(gone), "systems": len(systems), "builds": self.sweep()}
+
+    def sweep(self) -> int:
+        """Remove what builds left whose process is gone; returns how many."""
+        left = [path for path in (self.root / "scratch").iterdir() if _abandoned(path)]
+        for path in left:
+            state.remove_tree(path)
+        return len(left)
 
     def _needed(self, tops: Iterable[str]) -> set[str]:
         needed: set[str] = set()

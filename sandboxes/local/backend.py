@@ -8,7 +8,9 @@ from dataclasses import replace
 
 from forkgym.sandboxes import state
 from forkgym.sandboxes.base import Capabilities, Limits, SandboxSpec, Snapshot
+from forkgym.sandboxes.images.store import open_store
 from forkgym.sandboxes.local import cgroups, cleanup, launcher, snapshots
+from forkgym.sandboxes.local.image import HOST
 from forkgym.sandboxes.local.sandbox import LocalSandbox, start_all
 from forkgym.sandboxes.local.snapshots import Frozen
 
@@ -53,7 +55,7 @@ class LocalBackend:
             limits=enforced,
             unenforced=missing,
             notes=_NOTES if privileged else _NOTES + _ROOTLESS_NOTES,
-            images=("host",),
+            images=(HOST, *open_store(launcher.zygote().root).names()),
         )
 
     def snapshots(self) -> list[Snapshot]:
@@ -67,7 +69,8 @@ class LocalBackend:
     def gc(self) -> Mapping[str, int]:
         """See ``Backend.gc``."""
         cleanup.wait()
-        return {**state.reap(state.state_dir()), "cgroups": cgroups.reap()}
+        root = state.state_dir()
+        return {**state.reap(root), "cgroups": cgroups.reap(), "builds": open_store(root).sweep()}
 
     def _sweep_once(self) -> None:
         """What a crashed process left is removed in the background at the first start of the next."""

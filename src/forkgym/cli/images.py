@@ -63,7 +63,7 @@ def prune_images(*, everything: bool, as_json: bool) -> None:
     if as_json:
         print_json(removed)
         return
-    words = {"names": "images", "layers": "layers", "scratch": "abandoned builds"}
+    words = {"names": "images", "layers": "layers", "systems": "old states of the host", "builds": "abandoned builds"}
     found = ", ".join(f"{count} {words[kind]}" for kind, count in removed.items() if count)
     out.print(f"removed {found}" if found else "nothing to remove")
 
