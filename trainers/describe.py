@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from forkgym.trainers.recipe import GrpoRecipe, Recipe, RewardSection, SftRecipe
+from forkgym.trainers.recipe import GrpoRecipe, ObjectiveSection, Recipe, RewardSection, SftRecipe
 
 _STD = {
     "sample": "the group's sample standard deviation (divisor n-1)",
@@ -13,6 +13,19 @@ _AGGREGATION = {
     "token_mean": "sum over trained tokens / number of trained tokens in the update",
     "seq_mean_token_mean": "mean over episodes of the mean over the episode's trained tokens",
     "seq_mean_token_sum_norm": "mean over episodes of the sum over the episode's trained tokens / {l_max}",
+}
+_CLIPPED = "-min(ratio * A, clip(ratio, {one_minus_low:g}, {one_plus_high:g}) * A)"
+_LOSSES = {
+    "ppo": _CLIPPED,
+    "gspo": _CLIPPED + ", where ratio is the geometric mean over the episode's trained tokens",
+    "gmpo": "-exp(mean over the episode of log ratio, each at most {clip_high:g} where A > 0, else at least "
+    "-{clip_low:g}) * A",
+    "cispo": "-constant(clip(ratio, {one_minus_low:g}, {one_plus_high:g})) * A * log pi",
+    "sapo": "-(4 / tau) * sigmoid(tau * (ratio - 1)) * A, tau = {tau_positive:g} where A > 0, else {tau_negative:g}",
+    "topr": "-A * log pi where A > 0, else -constant(min(ratio, 1)) * A * log pi",
+    "dro": "-(A * log pi - {tau:g} / 2 * (log ratio)^2)",
+    "dppo": "-ratio * A; 0 where pi has moved by more than {delta:g} in the direction of A",
+    "reinforce": "-A * log pi",
 }
 _KL = {
     "k2": "(log pi - log ref)^2 / 2, whose gradient is that of KL(pi || ref)",
@@ -43,11 +56,9 @@ def _grpo(recipe: GrpoRecipe) -> str:
         f"{recipe.steps} steps",
         f"advantage   {_advantage(recipe)}",
         f"ratio       {_ratio(recipe)}",
-        f"token loss  -min(ratio * A, clip(ratio, {1 - objective.clip_low:g}, {1 + objective.clip_high:g}) * A)",
-        f"loss        {_AGGREGATION[objective.aggregation].format(l_max=objective.l_max)}",
+        f"token loss  {_token_loss(objective)}",
+        f"loss        {_AGGREGATION[objective.weighting].format(l_max=objective.l_max)}",
     ]
-    if objective.dual_clip is not None:
-        lines[3] += f", at most -{objective.dual_clip:g} * A where A < 0"
     if objective.correction.kind != "none":
         lines.insert(4, f"weight      {_correction(recipe)}")
     if objective.kl.coefficient > 0:
@@ -55,6 +66,15 @@ def _grpo(recipe: GrpoRecipe) -> str:
             f"kl          + {objective.kl.coefficient:g} * {_KL[objective.kl.kind]}; ref is the starting policy"
         )
     return "\n".join([*lines, *_common(recipe)])
+
+
+def _token_loss(objective: ObjectiveSection) -> str:
+    options = objective.options
+    low, high = options.get("clip_low") or 0.0, options.get("clip_high") or 0.0
+    text = _LOSSES[objective.loss].format(**options, one_minus_low=1 - low, one_plus_high=1 + high)
+    if (dual := options.get("dual_clip")) is not None:
+        text += f", at most -{dual:g} * A where A < 0"
+    return text
 
 
 def _reward(reward: RewardSection) -> str:

@@ -2,12 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Literal
 
 Baseline = Literal["mean", "loo"]
 StdKind = Literal["sample", "population", "none", "loo"]
 Aggregation = Literal["token_mean", "seq_mean_token_mean", "seq_mean_token_sum_norm"]
+PolicyLoss = Literal["ppo", "gspo", "gmpo", "cispo", "sapo", "topr", "dro", "dppo", "reinforce"]
 KlKind = Literal["k1", "k2", "k3"]
 CorrectionKind = Literal["tis", "icepop"]
 CorrectionLevel = Literal["token", "sequence", "geometric"]
 TruncatedRule = Literal["score", "drop"]
+
+LOSS_OPTIONS: Mapping[str, Mapping[str, float | None]] = {
+    "ppo": {"clip_low": 0.2, "clip_high": 0.2, "dual_clip": None},
+    "gspo": {"clip_low": 3e-4, "clip_high": 4e-4},
+    "gmpo": {"clip_low": 0.4, "clip_high": 0.4},
+    "cispo": {"clip_low": 1.0, "clip_high": 4.0},
+    "sapo": {"tau_positive": 1.0, "tau_negative": 1.05},
+    "topr": {},
+    "dro": {"tau": 0.1},
+    "dppo": {"delta": 0.2},
+    "reinforce": {},
+}
+"""The options of each policy loss and what they are if left out; no other option has an effect on it."""
+PER_EPISODE_LOSSES = ("gspo", "gmpo")
+"""Policy losses with one ratio per episode; the others take one per token."""

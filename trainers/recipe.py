@@ -10,10 +10,13 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from forkgym.trainers.kinds import (
+    LOSS_OPTIONS,
+    PER_EPISODE_LOSSES,
     Aggregation,
     Baseline,
     CorrectionKind,
     CorrectionLevel,
+    PolicyLoss,
     StdKind,
     TruncatedRule,
 )
@@ -192,13 +195,23 @@ class CorrectionSection(Section):
 
 
 class ObjectiveSection(Section):
-    """The policy loss."""
+    """The policy loss. An option that ``loss`` does not use is refused; left out, each has the loss's own default."""
 
-    clip_low: Annotated[float, Field(ge=0, le=1)] = 0.2
-    clip_high: NotNegative = 0.2
+    loss: PolicyLoss = "ppo"
+    clip_low: NotNegative | None = None
+    """ppo, gspo, gmpo, cispo: ratios are cut below ``1 - clip_low`` (gmpo: log-ratios below ``-clip_low``)."""
+    clip_high: NotNegative | None = None
     dual_clip: Annotated[float, Field(gt=1)] | None = None
-    ratio: Literal["token"] = "token"
-    aggregation: Aggregation = "token_mean"
+    """ppo: a token with a negative advantage A loses at most ``-dual_clip * A``."""
+    tau: Positive | None = None
+    """dro: weight of the squared log-ratio."""
+    tau_positive: Positive | None = None
+    """sapo: steepness of the gate for positive advantages; ``tau_negative`` for the others."""
+    tau_negative: Positive | None = None
+    delta: Positive | None = None
+    """dppo: how far a token's probability may move before it is dropped."""
+    aggregation: Aggregation | None = None
+    """Default: ``token_mean``; ``seq_mean_token_mean`` for the losses with one ratio per episode, gspo and gmpo."""
     l_max: Count | None = None
     """The constant length of seq_mean_token_sum_norm, in tokens."""
     old_logprobs: Literal["behaviour", "recompute"] = "behaviour"
@@ -206,16 +219,47 @@ class ObjectiveSection(Section):
     kl: KlSection = KlSection()
     correction: CorrectionSection = CorrectionSection()
 
+    @property
+    def options(self) -> dict[str, float | None]:
+        """The options of the loss, defaults filled in."""
+        given = {name: getattr(self, name) for name in LOSS_OPTIONS[self.loss]}
+        return {name: LOSS_OPTIONS[self.loss][name] if value is None else value for name, value in given.items()}
+
+    @property
+    def per_episode(self) -> bool:
+        """True for a loss with one ratio per episode."""
+        return self.loss in PER_EPISODE_LOSSES
+
+    @property
+    def weighting(self) -> Aggregation:
+        """The aggregation, default filled in."""
+        return self.aggregation or ("seq_mean_token_mean" if self.per_episode else "token_mean")
+
     @model_validator(mode="after")
     def _check(self) -> ObjectiveSection:
-        if (self.aggregation == "seq_mean_token_sum_norm") != (self.l_max is not None):
+        for name in sorted({name for options in LOSS_OPTIONS.values() for name in options}):
+            if name not in LOSS_OPTIONS[self.loss] and name in self.model_fields_set:
+                known = ", ".join(LOSS_OPTIONS[self.loss]) or "none"
+                raise ValueError(f"loss {self.loss} has no {name}; remove it. Options of {self.loss}: {known}")
+        if self.loss in ("ppo", "gspo", "cispo") and (self.options["clip_low"] or 0) > 1:
+            raise ValueError(f"clip_low is {self.clip_low}, but a ratio is never below 0; give at most 1")
+        if (self.weighting == "seq_mean_token_sum_norm") != (self.l_max is not None):
             raise ValueError("l_max is needed by seq_mean_token_sum_norm and by nothing else")
-        if self.correction.kind != "none" and self.old_logprobs == "behaviour":
+        if self.per_episode and self.weighting != "seq_mean_token_mean":
+            raise ValueError(f"{self.loss} has one ratio per episode: its aggregation is seq_mean_token_mean")
+        self._check_correction()
+        return self
+
+    def _check_correction(self) -> None:
+        if self.correction.kind == "none":
+            return
+        if self.old_logprobs == "behaviour":
             raise ValueError(
                 "with old_logprobs: behaviour the ratio already is against the sampler; "
                 "use old_logprobs: recompute with a correction, or correction.kind: none"
             )
-        return self
+        if self.per_episode and self.correction.level == "token":
+            raise ValueError(f"{self.loss} has one ratio per episode: correction.level must be sequence or geometric")
 
 
 class OptimizerSection(Section):

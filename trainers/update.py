@@ -16,13 +16,13 @@ from forkgym.trainers.batch import micro_batches, select_rows
 from forkgym.trainers.errors import NonFiniteError
 from forkgym.trainers.logprobs import token_logprobs
 from forkgym.trainers.objectives import (
-    clipped_loss,
     correction_weights,
     kl_penalty,
     log_ratio,
     require_finite,
     token_weights,
 )
+from forkgym.trainers.policy_losses import Tokens, episode_log_ratios, policy_loss
 from forkgym.trainers.recipe import GrpoRecipe, ObjectiveSection, OptimizerSection
 
 
@@ -78,14 +78,14 @@ class Scorer:
         return [rows[part].tolist() for part in cut]
 
     @torch.no_grad()
-    def whole(self, batch: Batch) -> Tensor:
-        """Log-probabilities [B, T] of all rows, 0 where not trainable."""
+    def whole(self, batch: Batch, rows: Tensor | None = None) -> Tensor:
+        """Log-probabilities [B, T] of all rows, or those given; 0 where not trainable."""
         result = torch.zeros(batch.mask.shape)
-        for rows in self.parts(batch, torch.arange(len(batch.lengths))):
-            part = select_rows(batch, rows)
+        for numbers in self.parts(batch, torch.arange(len(batch.lengths)) if rows is None else rows):
+            part = select_rows(batch, numbers)
             scattered = torch.zeros(part.mask.shape)
             scattered[part.mask] = self(part)[0]
-            result[rows, : scattered.shape[1]] = scattered
+            result[numbers, : scattered.shape[1]] = scattered
         return result
 
 
@@ -128,14 +128,16 @@ def policy_update(
     """One optimizer update on ``rows`` of ``batch``, whose advantages are set.
 
     Denominators count all trainable tokens of ``rows``. Rows without advantage, whose gradient is exactly zero without
-    a KL term, are not computed; if none is left, the weights and the optimizer's moments stay as they are.
+    a penalty (KL, or that of ``dro``), are not computed; if none is left, the weights and the optimizer's moments stay as they are.
     Raises ``NonFiniteError``.
     """
     objective = recipe.objective
     weights = torch.zeros(batch.mask.shape)
-    weights[rows] = token_weights(batch.mask[rows], batch.member[rows], objective.aggregation, objective.l_max)
+    weights[rows] = token_weights(batch.mask[rows], batch.member[rows], objective.weighting, objective.l_max)
     correction = _correction(batch, rows, frozen.old, objective)
-    learning = rows if objective.kl.coefficient > 0 else rows[(batch.advantage[rows] != 0).any(1)]
+    penalised = objective.kl.coefficient > 0 or objective.loss == "dro"
+    learning = rows if penalised else rows[(batch.advantage[rows] != 0).any(1)]
+    episode_ratios = _episode_ratios(scorer, batch, learning, frozen.old, objective) if objective.per_episode else None
     stats, total = TokenStats(), 0.0
     optimizer.zero_grad()
     for part_rows in scorer.parts(batch, learning):
@@ -147,14 +149,8 @@ def policy_update(
         old = behaviour if objective.old_logprobs == "behaviour" else logp.detach()
         if frozen.old is not None:
             old = picked(frozen.old)
-        ratio = log_ratio(logp, old).exp()
-        loss, clipped = clipped_loss(
-            ratio,
-            advantage,
-            clip_low=objective.clip_low,
-            clip_high=objective.clip_high,
-            dual_clip=objective.dual_clip,
-        )
+        tokens = Tokens(logp, old, advantage, None if episode_ratios is None else picked(episode_ratios))
+        loss, cut = policy_loss(objective.loss, tokens, objective.options)
         if correction is not None:
             loss = loss * picked(correction)
         if frozen.reference is not None:
@@ -162,9 +158,10 @@ def policy_update(
         weighted = (loss * picked(weights)).sum()
         weighted.backward()
         total += weighted.item()
+        ratio = log_ratio(logp, old).exp()
         for name, value in (("logp", logp), ("behaviour", behaviour), ("ratio", ratio)):
             getattr(stats, name).append(value.detach())
-        stats.clipped.append(clipped)
+        stats.clipped.append(cut)
         stats.entropy.append(entropy)
     norm = finish(optimizer, recipe.optimizer.max_grad_norm) if stats.logp else None
     return Update(total, norm, stats)
@@ -209,6 +206,22 @@ class _Picker:
 
     def __call__(self, whole: Tensor) -> Tensor:
         return whole[self._rows][:, : self._mask.shape[1]][self._mask]
+
+
+def _episode_ratios(
+    scorer: Scorer, batch: Batch, rows: Tensor, old: Tensor | None, objective: ObjectiveSection
+) -> Tensor:
+    """The present log-ratio of each episode in ``rows`` on all its trainable tokens, [B, T]."""
+    result = torch.zeros(batch.mask.shape)
+    if not rows.numel() or (objective.old_logprobs == "recompute" and old is None):
+        return result  # the old log-probabilities are the present ones
+    mask = torch.zeros_like(batch.mask)
+    mask[rows] = batch.mask[rows]
+    before = batch.behaviour if old is None else old
+    tokens = Tokens(scorer.whole(batch, rows)[mask], before[mask], batch.advantage[mask])
+    member = batch.member[:, None].expand_as(mask)[mask]
+    result[mask] = episode_log_ratios(objective.loss, tokens, member, objective.options)
+    return result
 
 
 def _correction(batch: Batch, rows: Tensor, old: Tensor | None, objective: ObjectiveSection) -> Tensor | None:

@@ -69,6 +69,9 @@ def update(language: LanguageModel, batch: Batch, recipe: GrpoRecipe, micro: int
         {"aggregation": "token_mean"},
         {"aggregation": "seq_mean_token_mean"},
         {"aggregation": "seq_mean_token_sum_norm", "l_max": 10},
+        {"loss": "gspo", "clip_low": 0.5, "clip_high": 0.5},
+        {"loss": "gmpo"},
+        {"loss": "dro"},
     ],
 )
 @pytest.mark.parametrize("micro", [1, 9, 20])
@@ -195,3 +198,15 @@ def test_decay_applies_to_matrices_only(language: LanguageModel) -> None:
     assert (matrices["weight_decay"], vectors["weight_decay"]) == (0.1, 0.0)
     assert all(p.dim() > 1 for p in matrices["params"])
     assert len(vectors["params"]) == 5
+
+
+def test_a_square_penalty_also_moves_what_has_no_advantage(
+    language: LanguageModel, batch: Batch, recipe: MakeRecipe
+) -> None:
+    batch.advantage = torch.zeros_like(batch.advantage)
+    norms = {
+        loss: update(language, batch, recipe(objective={"loss": loss}), 20, rows_of(batch))[1]
+        for loss in ("ppo", "gspo", "cispo", "dro")
+    }
+    assert norms["dro"] > 0
+    assert [norms[loss] for loss in ("ppo", "gspo", "cispo")] == [None] * 3

@@ -1,0 +1,136 @@
+"""Policy losses by name: fixtures F4, F5, F11 of algorithms.md, and gradients of the formulas written out whole."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from forkgym.trainers.kinds import LOSS_OPTIONS, PolicyLoss
+from forkgym.trainers.policy_losses import Tokens, episode_log_ratios, policy_loss
+
+LOGP = [-0.5, -1.2, -0.1, -2.0, -0.7, -0.9]
+OLD = [-0.9, -1.1, -0.2, -1.0, -0.7, -1.5]
+MEMBER = torch.tensor([0, 0, 0, 1, 1, 2])
+ADVANTAGE = torch.tensor([1.0, 1.0, 1.0, -0.5, -0.5, -2.0])
+
+
+def one(kind: PolicyLoss, ratio: float, advantage: float, **options: float) -> tuple[float, bool]:
+    tokens = Tokens(torch.tensor([math.log(ratio)]), torch.zeros(1), torch.tensor([advantage]))
+    loss, cut = policy_loss(kind, tokens, {**LOSS_OPTIONS[kind], **options})
+    return loss.item(), bool(cut)
+
+
+@pytest.mark.parametrize(
+    ("kind", "ratio", "advantage", "options", "expected", "cut"),
+    [
+        ("ppo", 1.5, 1.0, {}, -1.2, True),
+        ("ppo", 5.0, -1.0, {"dual_clip": 3.0}, 3.0, True),
+        ("sapo", 1.5, 1.0, {}, -2.489837, False),
+        ("sapo", 1.5, -1.0, {}, 2.393585, False),
+        ("sapo", 1.0, 1.0, {}, -2.0, False),
+        ("cispo", 6.0, 1.0, {}, -5 * math.log(6), True),
+        ("cispo", 0.5, 1.0, {}, -0.5 * math.log(0.5), False),
+        ("cispo", 0.5, 1.0, {"clip_low": 0.2}, -0.8 * math.log(0.5), True),
+        ("topr", 2.0, 1.0, {}, -math.log(2), False),
+        ("topr", 2.0, -1.0, {}, math.log(2), True),
+        ("topr", 0.5, -1.0, {}, 0.5 * math.log(0.5), False),
+        ("dro", 2.0, 1.0, {}, -(math.log(2) - 0.05 * math.log(2) ** 2), False),
+        ("reinforce", 2.0, -3.0, {}, 3 * math.log(2), False),
+    ],
+)
+def test_one_token(
+    kind: PolicyLoss, ratio: float, advantage: float, options: dict[str, float], expected: float, cut: bool
+) -> None:
+    loss, was_cut = one(kind, ratio, advantage, **options)
+    assert loss == pytest.approx(expected, rel=1e-5)
+    assert was_cut == cut
+
+
+@pytest.mark.parametrize(
+    ("now", "before", "advantage", "loss"),
+    [
+        (0.5, 0.2, 1.0, 0.0),  # moved up by 0.3 and pushed up: dropped
+        (0.5, 0.4, 1.0, -1.25),
+        (0.5, 0.2, -1.0, 2.5),  # pushed back: kept
+        (0.2, 0.5, -1.0, 0.0),
+    ],
+)
+def test_dppo_drops_by_the_distance_of_probabilities(now: float, before: float, advantage: float, loss: float) -> None:
+    tokens = Tokens(torch.tensor([math.log(now)]), torch.tensor([math.log(before)]), torch.tensor([advantage]))
+    assert policy_loss("dppo", tokens, LOSS_OPTIONS["dppo"])[0].item() == pytest.approx(loss)
+
+
+def test_f5_ratios_of_an_episode() -> None:
+    def ratio(kind: PolicyLoss, logs: list[float]) -> list[float]:
+        tokens = Tokens(torch.tensor(logs), torch.zeros(len(logs)), torch.ones(len(logs)))
+        member = torch.zeros(len(logs), dtype=torch.int64)
+        return episode_log_ratios(kind, tokens, member, LOSS_OPTIONS[kind]).exp().tolist()
+
+    assert ratio("gspo", [0.1, 0.3, -0.1]) == pytest.approx([1.105171] * 3)
+    assert ratio("gmpo", [0.5, -0.1]) == pytest.approx([1.161834] * 2)
+
+
+def whole_gspo(logp: Tensor, member: int, options: dict[str, float]) -> Tensor:
+    picked, advantage = member == MEMBER, ADVANTAGE[member == MEMBER][0]
+    s = (logp[picked] - torch.tensor(OLD)[picked]).mean().exp()
+    return -torch.minimum(s * advantage, s.clamp(1 - options["clip_low"], 1 + options["clip_high"]) * advantage)
+
+
+def whole_gmpo(logp: Tensor, member: int, options: dict[str, float]) -> Tensor:
+    picked, advantage = member == MEMBER, ADVANTAGE[member == MEMBER][0]
+    each = logp[picked] - torch.tensor(OLD)[picked]
+    cut = each.clamp(max=options["clip_high"]) if advantage > 0 else each.clamp(min=-options["clip_low"])
+    return -cut.mean().exp() * advantage
+
+
+@pytest.mark.parametrize(
+    ("kind", "whole", "options"),
+    [
+        ("gspo", whole_gspo, {"clip_low": 3e-4, "clip_high": 4e-4}),
+        ("gspo", whole_gspo, {"clip_low": 0.5, "clip_high": 0.5}),
+        ("gmpo", whole_gmpo, {"clip_low": 0.4, "clip_high": 0.4}),
+        ("gmpo", whole_gmpo, {"clip_low": 0.05, "clip_high": 0.2}),
+    ],
+)
+def test_shares_of_tokens_add_up_to_the_loss_and_gradient_of_episodes(
+    kind: PolicyLoss, whole: Callable[..., Any], options: dict[str, float]
+) -> None:
+    logp = torch.tensor(LOGP, requires_grad=True)
+    expected = torch.stack([whole(logp, member, options) for member in range(3)]).mean()
+    (gradient,) = torch.autograd.grad(expected, logp)
+
+    counts = torch.tensor([3.0, 2.0, 1.0])[MEMBER]
+    total, shares = 0.0, torch.zeros(6)
+    given = episode_log_ratios(kind, Tokens(logp, torch.tensor(OLD), ADVANTAGE), MEMBER, options)
+    assert not given.requires_grad
+    for part in ([0, 3], [1, 2, 5], [4]):  # episodes are spread over micro-batches
+        mine = torch.tensor([LOGP[i] for i in part], requires_grad=True)
+        tokens = Tokens(mine, torch.tensor(OLD)[part], ADVANTAGE[part], given[part])
+        loss = (policy_loss(kind, tokens, options)[0] / counts[part] / 3).sum()
+        loss.backward()
+        total += loss.item()
+        shares[part] = mine.grad
+    assert total == pytest.approx(expected.item(), rel=1e-6)
+    assert shares.tolist() == pytest.approx(gradient.tolist(), abs=1e-7)
+
+
+def test_gradients_of_the_constant_weights() -> None:
+    def gradient(kind: PolicyLoss, ratio: float, advantage: float) -> float:
+        logp = torch.tensor([math.log(ratio)], requires_grad=True)
+        tokens = Tokens(logp, torch.zeros(1), torch.tensor([advantage]))
+        policy_loss(kind, tokens, LOSS_OPTIONS[kind])[0].sum().backward()
+        assert logp.grad is not None
+        return logp.grad.item()
+
+    assert gradient("cispo", 6.0, 1.0) == pytest.approx(-5.0)
+    assert gradient("topr", 2.0, -1.0) == pytest.approx(1.0)
+    assert gradient("topr", 0.5, -1.0) == pytest.approx(0.5)
+    assert gradient("reinforce", 0.5, 2.0) == pytest.approx(-2.0)
+    assert gradient("ppo", 1.5, 1.0) == 0.0
+    # d/dx of -(4 / tau) * sigmoid(tau * (e^x - 1)) at x = 0 is -1.
+    assert gradient("sapo", 1.0, 1.0) == pytest.approx(-1.0)

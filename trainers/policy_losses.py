@@ -1,0 +1,155 @@
+"""Policy losses by name, each a function of the trained tokens alone: loss per token, and where it was cut.
+
+All but ``gspo`` and ``gmpo`` take ratios per token. Those two take one ratio per episode; since it is the same for all
+tokens of the episode, its value can be computed beforehand without a gradient, and each token then adds its own share
+of the gradient, exactly, in whatever micro-batch it stands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from forkgym.trainers.kinds import PolicyLoss
+from forkgym.trainers.objectives import MAX_LOG_RATIO, clipped_loss, log_ratio
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """Trained tokens, all float [N]. ``episode_log_ratio`` is that of ``episode_log_ratios``, for losses with
+    one ratio per episode."""
+
+    logp: Tensor
+    old: Tensor
+    advantage: Tensor
+    episode_log_ratio: Tensor | None = None
+
+
+def policy_loss(kind: PolicyLoss, tokens: Tokens, options: Mapping[str, float | None]) -> tuple[Tensor, Tensor]:
+    """Loss [N] and a mask [N] of the tokens whose gradient was cut, capped or dropped.
+
+    ``options`` are those that ``kinds.LOSS_OPTIONS`` names for ``kind``, all of them.
+    """
+    loss, cut = _LOSSES[kind](tokens, {name: value for name, value in options.items() if value is not None})
+    return loss, cut
+
+
+def episode_log_ratios(kind: PolicyLoss, tokens: Tokens, member: Tensor, options: Mapping[str, float | None]) -> Tensor:
+    """The log-ratio of each token's episode, [N], without gradient: the mean over the episode's trained tokens.
+
+    ``gmpo`` cuts the tokens' own log-ratios before it takes the mean. ``member`` int64 [N] numbers the episodes; all
+    trained tokens of an episode must be given at once.
+    """
+    each = log_ratio(tokens.logp, tokens.old).detach()
+    if kind == "gmpo":
+        each, _ = _gmpo_cut(each, tokens.advantage, options)
+    size = int(member.max()) + 1 if member.numel() else 0
+    total = torch.zeros(size, dtype=each.dtype).index_add_(0, member, each)
+    return (total / torch.bincount(member, minlength=size).clamp(min=1))[member]
+
+
+def _ppo(tokens: Tokens, options: Mapping[str, float]) -> tuple[Tensor, Tensor]:
+    """Schulman et al. 2017 (arXiv 1707.06347), with separate bounds and dual clip."""
+    ratio = log_ratio(tokens.logp, tokens.old).exp()
+    return clipped_loss(
+        ratio,
+        tokens.advantage,
+        clip_low=options["clip_low"],
+        clip_high=options["clip_high"],
+        dual_clip=options.get("dual_clip"),
+    )
+
+
+def _gspo(tokens: Tokens, options: Mapping[str, float]) -> tuple[Tensor, Tensor]:
+    """Zheng et al. 2025 (arXiv 2507.18071): the ratio is the geometric mean over the episode's tokens."""
+    ratio = _given(tokens).exp() * _own_share(tokens.logp)
+    return clipped_loss(ratio, tokens.advantage, clip_low=options["clip_low"], clip_high=options["clip_high"])
+
+
+def _gmpo(tokens: Tokens, options: Mapping[str, float]) -> tuple[Tensor, Tensor]:
+    """Zhao et al. 2025 (arXiv 2507.20673): tokens are cut in log space, then their geometric mean is the ratio."""
+    _, cut = _gmpo_cut(log_ratio(tokens.logp, tokens.old).detach(), tokens.advantage, options)
+    share = torch.where(cut, 1.0, _own_share(tokens.logp))
+    return -_given(tokens).exp() * share * tokens.advantage, cut
+
+
+def _cispo(tokens: Tokens, options: Mapping[str, float]) -> tuple[Tensor, Tensor]:
+    """MiniMax-M1 (arXiv 2506.13585): a capped constant ratio weighs log pi, so that no token loses its gradient."""
+    ratio = log_ratio(tokens.logp, tokens.old).exp().detach()
+    weight = ratio.clamp(1 - options["clip_low"], 1 + options["clip_high"])
+    return -weight * tokens.advantage * tokens.logp, weight != ratio
+
+
+def _sapo(tokens: Tokens, options: Mapping[str, float]) -> tuple[Tensor, Tensor]:
+    """Soft adaptive policy optimisation (arXiv 2511.20347): a sigmoid gate in place of the clip.
+
+    -(4 / tau) * sigmoid(tau * (ratio - 1)) * A, with one tau for positive advantages and one for the others.
+    """
+    ratio = log_ratio(tokens.logp, tokens.old).exp()
+    tau = torch.where(tokens.advantage > 0, options["tau_positive"], options["tau_negative"])
+    return -4 / tau * torch.sigmoid(tau * (ratio - 1)) * tokens.advantage, _none(ratio)
+
+
+def _topr(tokens: Tokens, options: Mapping[str, float]) -> tuple[Tensor, Tensor]:
+    """Tapered off-policy REINFORCE (arXiv 2503.14286): negative advantages are weighted by min(ratio, 1)."""
+    ratio = log_ratio(tokens.logp, tokens.old).exp().detach()
+    weight = torch.where(tokens.advantage > 0, 1.0, ratio.clamp(max=1.0))
+    return -weight * tokens.advantage * tokens.logp, (tokens.advantage <= 0) & (ratio > 1)
+
+
+def _dro(tokens: Tokens, options: Mapping[str, float]) -> tuple[Tensor, Tensor]:
+    """Kimi k1.5 (arXiv 2501.12599), DRO (arXiv 2405.19107): a square penalty on the log-ratio in place of the clip."""
+    square = log_ratio(tokens.logp, tokens.old).square()
+    return -(tokens.advantage * tokens.logp - options["tau"] / 2 * square), _none(square)
+
+
+def _dppo(tokens: Tokens, options: Mapping[str, float]) -> tuple[Tensor, Tensor]:
+    """DPPO with total variation: a token is dropped once its probability has moved by ``delta`` the way A pushes it."""
+    moved = tokens.logp.detach().exp() - tokens.old.exp()
+    cut = torch.where(tokens.advantage > 0, moved > options["delta"], moved < -options["delta"])
+    ratio = log_ratio(tokens.logp, tokens.old).exp()
+    return torch.where(cut, 0.0, -ratio * tokens.advantage), cut
+
+
+def _reinforce(tokens: Tokens, options: Mapping[str, float]) -> tuple[Tensor, Tensor]:
+    """-A * log pi, whatever the sampler's probability was."""
+    return -tokens.advantage * tokens.logp, _none(tokens.logp)
+
+
+def _given(tokens: Tokens) -> Tensor:
+    if tokens.episode_log_ratio is None:
+        raise ValueError("this loss takes one ratio per episode: give episode_log_ratio")
+    return tokens.episode_log_ratio.clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
+
+
+def _own_share(logp: Tensor) -> Tensor:
+    """1, with the gradient of ``logp``."""
+    return (logp - logp.detach()).exp()
+
+
+def _none(like: Tensor) -> Tensor:
+    return torch.zeros_like(like, dtype=torch.bool)
+
+
+def _gmpo_cut(each: Tensor, advantage: Tensor, options: Mapping[str, float | None]) -> tuple[Tensor, Tensor]:
+    low, high = options["clip_low"], options["clip_high"]
+    assert low is not None
+    assert high is not None
+    kept = torch.where(advantage > 0, each.clamp(max=high), each.clamp(min=-low))
+    return kept, kept != each
+
+
+_LOSSES = {
+    "ppo": _ppo,
+    "gspo": _gspo,
+    "gmpo": _gmpo,
+    "cispo": _cispo,
+    "sapo": _sapo,
+    "topr": _topr,
+    "dro": _dro,
+    "dppo": _dppo,
+    "reinforce": _reinforce,
+}
