@@ -99,7 +99,9 @@ def _run(plan: _Plan, view: LiveView, elapsed: Callable[[], float]) -> DemoResul
 
 
 def _grpo_seconds(plan: _Plan, before: float, trained: float) -> float:
-    """What GRPO may take, decided once: a resumed demo keeps what it was given."""
+    """What GRPO may take, decided once: a resumed demo keeps what it was given. The recipe's own budget comes first."""
+    if plan.grpo.time_budget_s is not None:
+        return plan.grpo.time_budget_s
     path = plan.folder / GRPO_SECONDS
     if not path.is_file():
         path.write_text(str(max(LEAST_S, BUDGET_S - trained - EVALUATIONS * before)))
