@@ -16,6 +16,10 @@ _READABLE = 'for d; do if [ -d "$d" ] && [ -r "$d" ] && [ -x "$d" ]; then echo "
 TELLING_LINE = 20
 
 
+class _GitError(Exception):
+    """Git cannot read the repository."""
+
+
 def find(box: Sandbox, task: Task) -> list[str]:
     """One sentence for each place where hidden tests or the solution can be read; none is what should come back.
 
@@ -25,7 +29,9 @@ def find(box: Sandbox, task: Task) -> list[str]:
     found: list[str] = []
     needles = _needles(task)
     there = box.exec(("/bin/sh", "-c", _READABLE, "sh", *SCANNED), cwd="/").stdout.decode().split()
-    for directory in (task.workdir, *there):
+    # A repository's own folder is left out of its parent's tree.
+    inside = (f"{task.workdir}/.git",) if box.exec(("/usr/bin/test", "-d", ".git"), cwd=task.workdir).ok else ()
+    for directory in (task.workdir, *inside, *there):
         try:
             nodes = tree.read(box, directory, CEILING).nodes
         except (TooLargeError, HostileTreeError) as error:
@@ -34,21 +40,26 @@ def find(box: Sandbox, task: Task) -> list[str]:
         for path, node in nodes.items():
             found.extend(f"{what} in {directory}/{path}" for what in _held(node.data or b"", needles))
     found.extend(f"{what} in the environment" for what in _held(box.exec(("/usr/bin/env",)).stdout, needles))
-    return found + list(_history(box, task.workdir))
+    try:
+        found += _history(box, task.workdir)
+    except _GitError as error:
+        found.append(str(error))
+    return found
 
 
 def _needles(task: Task) -> dict[bytes, str]:
-    """Telling text to what it is. Lines that the agent is meant to see tell nothing."""
-    shown = {line.strip() for data in task.files.values() for line in data.splitlines()}
-    shown |= {line.strip() for line in task.instruction.encode().splitlines()}
-    needles = {data: f"solution {path}" for path, data in task.oracle.items() if data}
-    for path, data in task.hidden.items():
-        needles[data] = f"hidden file {path}"
+    """Telling text to what it is. What the agent is meant to see, as a line or as part of one, tells nothing."""
+    shown = b"\n".join((*task.files.values(), task.instruction.encode()))
+    whole = {f"solution {path}": data for path, data in task.oracle.items() if data}
+    whole |= {f"hidden file {path}": data for path, data in task.hidden.items() if data}
+    needles: dict[bytes, str] = {}
+    for what, data in whole.items():
+        needles[data] = what
         for line in data.splitlines():
             text = line.strip()
             if len(text) >= TELLING_LINE and text not in shown:
-                needles[text] = f"a line of hidden file {path}"
-    return {needle: what for needle, what in needles.items() if needle}
+                needles[text] = f"a line of {what}"
+    return needles
 
 
 def _held(data: bytes, needles: dict[bytes, str]) -> set[str]:
@@ -72,8 +83,19 @@ def _history(box: Sandbox, workdir: str) -> Iterator[str]:
         "the git repository holds unreachable objects": ("fsck", "--unreachable", "--no-reflogs", "--no-progress"),
     }
     for problem, arguments in questions.items():
-        result = box.exec(("git", "-c", f"safe.directory={workdir}", *arguments), cwd=workdir, timeout=120.0)
-        if not result.ok:
-            yield f"git {arguments[0]} failed in {workdir}: {result.stderr.decode(errors='replace').strip()[-300:]}"
-        elif result.stdout.strip():
+        if _git(box, workdir, *arguments):
             yield problem
+    # Whatever keeps them, a tag of a file or another repository's store: the agent can read them.
+    present = _git(box, workdir, "cat-file", "--batch-all-objects", "--batch-check=%(objectname)", "--unordered")
+    reachable = _git(box, workdir, "rev-list", "--objects", "--no-object-names", "HEAD")
+    if set(present.split()) - set(reachable.split()):
+        yield "the git repository holds objects that are not part of HEAD and its ancestors"
+
+
+def _git(box: Sandbox, workdir: str, *arguments: str) -> str:
+    """What git says, without blanks around it."""
+    command = ("git", "-c", f"safe.directory={workdir}", *arguments)
+    result = box.exec(command, cwd=workdir, timeout=120.0, max_output=None)
+    if not result.ok:
+        raise _GitError(f"git {arguments[0]} failed in {workdir}: {result.stderr.decode(errors='replace')[-300:]}")
+    return result.stdout.decode().strip()

@@ -26,7 +26,8 @@ class Proof:
     """What was measured about one task. Scores are the lowest of the solution's and the highest of doing nothing.
 
     ``flake_rate`` is the share of repeats in which any test of either differed from the first repeat. ``suspects`` are
-    those tests and the ones that the solution failed.
+    those tests and the ones that the solution failed. ``fail_to_pass`` are the tests that the solution passes and doing
+    nothing fails; the others pass with both.
     """
 
     task: str
@@ -37,6 +38,7 @@ class Proof:
     repeats: int
     problems: tuple[str, ...] = ()
     suspects: tuple[str, ...] = ()
+    fail_to_pass: tuple[str, ...] = ()
 
     @property
     def good(self) -> bool:
@@ -50,6 +52,7 @@ class Proof:
             "nothing": self.nothing,
             "flake_rate": self.flake_rate,
             "repeats": self.repeats,
+            "fail_to_pass": list(self.fail_to_pass),
         }
 
 
@@ -94,7 +97,9 @@ def prove(task: Task, bases: Bases, repeats: int = REPEATS) -> Proof:
         problems += leaks.find(box, task)
     failed = {finding.id for verdict in solved for finding in verdict.findings if not finding.passed}
     suspects = tuple(test for test in task.grading.tests if test in failed.union(unstable))
-    return Proof(task.id, task.digest, oracle, nothing, flaky, repeats, tuple(problems), suspects)
+    pairs = zip(solved[0].findings, idle[0].findings, strict=True)
+    mended = tuple(one.id for one, other in pairs if one.passed and not other.passed)
+    return Proof(task.id, task.digest, oracle, nothing, flaky, repeats, tuple(problems), suspects, mended)
 
 
 def state_of(task: Task) -> str:

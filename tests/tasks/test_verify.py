@@ -36,9 +36,16 @@ variants:
 def test_a_good_task(task: Task, bases: Bases) -> None:
     heard: list[Proof] = []
     (proof,) = verify([task], bases, repeats=2, progress=heard.append)
-    assert proof == Proof("half", task.digest, 1.0, 0.0, 0.0, 2)
+    assert proof == Proof("half", task.digest, 1.0, 0.0, 0.0, 2, fail_to_pass=task.grading.tests)
     assert proof.good
     assert heard == [proof]
+
+
+def test_what_passes_without_the_solution_is_not_fail_to_pass(make: Make, bases: Bases) -> None:
+    half = b"def half(n):\n    return n // 2\n"  # wrong for odd numbers alone
+    proof = prove(make(files={"half.py": half}), bases, repeats=1)
+    assert proof.fail_to_pass == ("test_half.TestHalf.test_odd",)
+    assert proof.as_dict()["fail_to_pass"] == ["test_half.TestHalf.test_odd"]
 
 
 def test_a_wrong_solution_and_an_idle_pass(make: Make, bases: Bases) -> None:
@@ -100,6 +107,7 @@ def test_proofs_are_stored_and_go_stale(tmp_path: Path, bases: Bases) -> None:
         "nothing": 0.0,
         "flake_rate": 0.0,
         "repeats": 1,
+        "fail_to_pass": ["test_half.TestHalf.test_even"],
     }
     assert conformance.check(found, bases, sample=0) == []
     write_proofs(verify(found, bases, repeats=1), found)
