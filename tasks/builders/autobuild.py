@@ -179,9 +179,8 @@ class _Builder:
                 tests=(*found.fail_to_pass, *found.pass_to_pass),
                 timeout=float(max(60, round(10 * found.seconds))),
             ),
-            params={"fail_to_pass": list(found.fail_to_pass)},
         )
-        task, proof = measure.settle(whole, self._bases, self._options.repeats)
+        task, proof = measure.settle(whole, found.fail_to_pass, self._bases, self._options.repeats)
         folder = self._ledger.out / plain.id
         self._ledger.place(taskfolder.contents(task, proof), folder)
         return task.id

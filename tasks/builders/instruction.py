@@ -18,8 +18,10 @@ _TRAILER = re.compile(
     r"pull request|merge (pull request|branch|remote)|---+$|\* *$|this reverts)",
     re.IGNORECASE,
 )
-_REFERENCE = re.compile(r"\s*\(?\b(?:gh-|fix(?:es|ed)?:?\s+|close[sd]?:?\s+|resolve[sd]?:?\s+|refs?:?\s+|see\s+)?"
-                        r"(?:[\w.-]+/[\w.-]+)?#\d+\)?", re.IGNORECASE)  # fmt: skip
+_REFERENCE = re.compile(
+    r"\s*\(?(?<!\w)(?:gh-|(?:fix(?:es|ed)?|close[sd]?|resolve[sd]?|refs?|see):?\s+)?(?:[\w.-]+/[\w.-]+)?#\d+\)?",
+    re.IGNORECASE,
+)
 _LINK = re.compile(r"https?://\S+")
 _FENCE = re.compile(r"^\s*(```|~~~)")
 

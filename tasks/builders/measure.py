@@ -61,8 +61,8 @@ def find(task: Task, project: Project, paths: Sequence[str], bases: Bases) -> Te
     return Tests(tuple(telling), tuple(kept), failures, max(_seconds(after), _seconds(before)))
 
 
-def settle(task: Task, bases: Bases, repeats: int = REPEATS) -> tuple[Task, Proof]:
-    """The task with those of its tests that end alike in every repeat, and its proof.
+def settle(task: Task, telling: Sequence[str], bases: Bases, repeats: int = REPEATS) -> tuple[Task, Proof]:
+    """The task with those of its tests that end alike in every repeat, and its proof. ``telling`` are fail-to-pass.
 
     Raises ``UnfitCommit`` if no fail-to-pass test is left or the task is not sound, and ``GradingError``.
     """
@@ -73,17 +73,11 @@ def settle(task: Task, bases: Bases, repeats: int = REPEATS) -> tuple[Task, Proo
         if not proof.suspects:
             leaky = any(" in /" in problem or "git " in problem for problem in proof.problems)
             raise UnfitCommit("leaks the fix" if leaky else "not sound", "; ".join(proof.problems)[:500])
-        task = without(task, proof.suspects)
-        if not task.params["fail_to_pass"]:
+        kept = tuple(test for test in task.grading.tests if test not in proof.suspects)
+        if not set(kept) & set(telling):
             break
+        task = replace(task, grading=replace(task.grading, tests=kept))
     raise UnfitCommit("flaky", "tests that tell the fix end differently from run to run")
-
-
-def without(task: Task, tests: Sequence[str]) -> Task:
-    """The task without these tests."""
-    kept = tuple(test for test in task.grading.tests if test not in tests)
-    telling = [test for test in task.params["fail_to_pass"] if test not in tests]
-    return replace(task, grading=replace(task.grading, tests=kept), params={**task.params, "fail_to_pass": telling})
 
 
 def _run(listed: Task, base: Task, work: Submission, bases: Bases) -> Verdict:

@@ -24,7 +24,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-tasks_app = typer.Typer(help="List, show and verify tasks.", rich_markup_mode="rich")
+tasks_app = typer.Typer(help="List, show, verify and build tasks.", rich_markup_mode="rich")
 app.add_typer(tasks_app, name="tasks")
 images_app = typer.Typer(help="List, build and prune images of sandboxes.", rich_markup_mode="rich")
 app.add_typer(images_app, name="images")
@@ -101,6 +101,30 @@ def tasks_verify(
     _call("tasks", "verify_tasks", pattern, split=split, repeats=repeats, write=write, sandbox=sandbox, as_json=json)
 
 
+Out = Annotated[Path, typer.Option(help="Folder of the tasks. The same folder again goes on where it was.")]
+OneSplit = Annotated[str, typer.Option(help="The split that the tasks belong to.")]
+Repeats = Annotated[int, typer.Option(min=2, help="How often each grade is repeated to find flaky tests.")]
+
+
+@tasks_app.command("build")
+def tasks_build(
+    repository: Annotated[str, typer.Argument(help="Path or URL of a git repository.")],
+    out: Out,
+    limit: Annotated[int, typer.Option("--max", min=1, help="Most tasks.")] = 20,
+    commits: Annotated[int, typer.Option(min=1, help="Most commits looked at, newest first.")] = 1000,
+    repeats: Repeats = 3,
+    split: OneSplit = "train",
+    rewriter: Annotated[
+        str | None, typer.Option(help="package.module:function that rewrites an instruction, such as a model's.")
+    ] = None,
+    sandbox: Sandbox = "local",
+    json: Json = False,
+) -> None:
+    """Build proven tasks from the history of a repository: commits that fix something, with their tests."""
+    _call("building", "build_tasks", repository, target=out, limit=limit, commits=commits, repeats=repeats, split=split,
+          rewriter=rewriter, sandbox=sandbox, as_json=json)  # fmt: skip
+
+
 @images_app.command("list")
 def images_list(json: Json = False) -> None:
     """List images: their size, layers, who uses them, and when they were last used."""
@@ -157,8 +181,21 @@ def serve_mcp(
     _call("serve_mcp", "serve_mcp", task, sandbox=sandbox, seed=seed, turns=turns, out=out)
 
 
+EPISODES = ("tasks", "split", "agent", "model", "n", "seed", "turns", "max_tokens", "temperature", "report")
+GRADING = ("image", "repos", "assets", "run_id", "timeout")
+
+
+def _refuse(context: typer.Context, names: Sequence[str], why: str) -> None:
+    """No option that was given is ignored."""
+    for name in names:
+        source = context.get_parameter_source(name)
+        if source is not None and source.name == "COMMANDLINE":
+            raise typer.BadParameter(f"{'-' if name == 'n' else '--'}{name.replace('_', '-')} does not fit: {why}")
+
+
 @app.command("eval")
 def evaluate(
+    context: typer.Context,
     tasks: Annotated[str, typer.Option(help="A pattern of task ids, or a folder of tasks.")] = "swe/tiny/*",
     split: Split = None,
     agent: AgentName = "oracle",
@@ -174,9 +211,29 @@ def evaluate(
         "runs/eval"
     ),
     report: Annotated[Path | None, typer.Option(help="Also write an HTML report here.")] = None,
+    dataset: Annotated[Path | None, typer.Option(help="SWE-bench rows: .json, .jsonl or .parquet.")] = None,
+    predictions: Annotated[
+        str | None, typer.Option(help="Predictions for the rows, .json or .jsonl; gold takes the rows' own patches.")
+    ] = None,
+    image: Annotated[str | None, typer.Option(help="Grade in this image of ours, with --repos.")] = None,
+    repos: Annotated[Path | None, typer.Option(help="Folder of clones, as owner/name, for --image.")] = None,
+    assets: Annotated[Path | None, typer.Option(help="Binary files of rows: INSTANCE/test_assets/PATH.")] = None,
+    run_id: Annotated[str, typer.Option(help="Names the logs and the report of graded predictions.")] = "forkgym",
+    timeout: Annotated[float, typer.Option(min=1, help="Seconds for the tests of one prediction.")] = 1800.0,
     json: Json = False,
 ) -> None:
-    """Measure an agent on a set of tasks. Stopped at any point, the same command goes on where it was."""
+    """Measure an agent on a set of tasks, or grade a file of SWE-bench predictions (--dataset, --predictions).
+
+    Stopped at any point, the same command goes on where it was.
+    """
+    if dataset is not None or predictions is not None:
+        _refuse(context, EPISODES, "--dataset and --predictions grade patches; nobody plays")
+        if dataset is None or predictions is None:
+            raise typer.BadParameter("give --dataset and --predictions together")
+        _call("predictions", "grade_predictions", dataset, predictions, image=image, repositories=repos, assets=assets,
+              run_id=run_id, timeout=timeout, sandbox=sandbox, concurrency=concurrency, folder=out,
+              as_json=json)  # fmt: skip
+    _refuse(context, GRADING, "only --dataset and --predictions take it")
     _call("evaluate", "evaluate", tasks, split=split, agent=agent, model=model, n=n, sandbox=sandbox, seed=seed,
           turns=turns, max_tokens=max_tokens, temperature=temperature, concurrency=concurrency, out=out, report=report,
           as_json=json)  # fmt: skip
