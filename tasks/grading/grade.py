@@ -14,7 +14,15 @@ from forkgym.tasks.grading.base import Report, Runner
 
 RUNNERS = {
     "unittest": "forkgym.tasks.grading.unittests:run",
+    "unittest-suite": "forkgym.tasks.grading.suites:UNITTEST_SUITE",
     "pytest": "forkgym.tasks.grading.pytests:PYTEST",
+    "node:test": "forkgym.tasks.grading.javascript:NODE",
+    "jest": "forkgym.tasks.grading.javascript:JEST",
+    "vitest": "forkgym.tasks.grading.javascript:VITEST",
+    "go test": "forkgym.tasks.grading.compiled:GO",
+    "cargo test": "forkgym.tasks.grading.compiled:CARGO",
+    "ctest": "forkgym.tasks.grading.compiled:CTEST",
+    "command": "forkgym.tasks.grading.commands:COMMAND",
     "swebench": "forkgym.tasks.importers.swebench_runner:run",
 }
 

@@ -11,6 +11,7 @@ import configparser
 import hashlib
 import secrets
 import tomllib
+from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -27,34 +28,39 @@ CANARY = "canary"
 
 def plan(job: Job) -> Plan:
     """Start pytest with a reporting plugin and the base's configuration."""
-    key, canary = secrets.token_hex(16), secrets.token_hex(4)
     name, text = _configuration(job)
     config = f".forkgym-{job.token}{PurePosixPath(name).suffix or '.ini'}"
+    started = guest_plan(job, "pytests", {"arguments": _arguments(job, config)})
+    return replace(started, files={config: text})
+
+
+def guest_plan(job: Job, program: str, more: dict[str, Any]) -> Plan:
+    """Start one of our own programs, which imports hidden tests and submitted code and signs what it reports."""
+    key, canary = secrets.token_hex(16), secrets.token_hex(4)
     tests = job.task.grading.tests
     boot, stdin = signed.program(
-        ("channel", "evidence", "pytests"),
+        ("channel", "evidence", program),
         {
             "key": key,
             "canary": canary,
             "workdir": job.task.workdir,
             "path": [f"{job.task.workdir}/{entry}".removesuffix("/.") for entry in job.option("path", list, ["."])],
-            "arguments": _arguments(job, config),
             "tests": list(tests),
-            "changed": list(job.changed),
+            "changed": list(job.kept),
             "hidden": {path: hashlib.sha256(data).hexdigest() for path, data in job.task.hidden.items()},
+            **more,
         },
     )
     return Plan(
-        command=python_command(job, boot),
+        command=_python(job, boot),
         read=lambda ended: read(ended, key, canary, tests),
-        files={config: text},
         env={"PYTHONDONTWRITEBYTECODE": "1"},
         stdin=stdin,
         canaries=(CANARY,),
     )
 
 
-def python_command(job: Job, boot: str) -> tuple[str, ...]:
+def _python(job: Job, boot: str) -> tuple[str, ...]:
     """The interpreter, started where nothing of the submission can be imported."""
     python = job.option("python", str, "python3")
     job.require(python)
@@ -67,7 +73,7 @@ def read(ended: ExecResult, key: str, canary: str, tests: tuple[str, ...]) -> Re
     if not events:
         if forged or ended.timed_out or ended.oom_killed:
             return Results((), broken="the run did not begin")
-        raise GradingError(f"pytest did not start (exit code {ended.exit_code}){tail(ended.stderr)}")
+        raise GradingError(f"the test runner did not start (exit code {ended.exit_code}){tail(ended.stderr)}")
     found = [_result(event, canary) for event in events if event["event"] == "test"]
     modules = [event for event in events if event["event"] == "uncollected"]
     missing = {test: f"not collected: {m['message']}" for m in modules for test in tests if _within(test, m["id"])}
@@ -76,7 +82,7 @@ def read(ended: ExecResult, key: str, canary: str, tests: tuple[str, ...]) -> Re
     failed = bool(modules) or any(result.status == "failed" for result in found)
     agrees = not found or ended.exit_code == (_TESTS_FAILED if failed else 0)
     broken = "" if end or ended.timed_out else f"the run ended before its last word (exit code {ended.exit_code})"
-    notes = () if found or missing else (f"pytest ran no test (exit code {ended.exit_code}){tail(ended.stderr)}",)
+    notes = () if found or missing else (f"no test was run (exit code {ended.exit_code}){tail(ended.stderr)}",)
     return Results(found, agrees, missing, hacks, notes, broken)
 
 

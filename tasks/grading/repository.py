@@ -28,18 +28,22 @@ from forkgym.tasks.submission import apply
 
 MAX_OUTPUT = 32 << 20
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-COMMON_OPTIONS = ("test_paths",)
+COMMON_OPTIONS = ("test_paths", "protected")
 _TAIL = 1500
 
 
 @dataclass(frozen=True)
 class Result:
-    """What a tool says of one test. ``skipped`` stands for all that is neither a pass nor a failure."""
+    """What a tool says of one test. ``skipped`` stands for all that is neither a pass nor a failure.
+
+    ``output`` is what a test that passed has printed, where the tool tells.
+    """
 
     id: str
     status: Literal["passed", "failed", "skipped"]
     message: str = ""
     seconds: float = 0.0
+    output: str = ""
 
 
 @dataclass(frozen=True)
@@ -76,7 +80,7 @@ class Job:
 
     box: Sandbox
     task: Task
-    changed: tuple[str, ...]
+    kept: Mapping[str, FileChange]
     scratch: str
     token: str
 
@@ -109,11 +113,14 @@ class Job:
 class Tool:
     """A runner of one kind of tests. ``configuration``: file patterns that are never taken from a submission.
 
-    ``options`` are those of the tool; ``test_paths`` (what counts as tests) is understood by all.
+    ``manifests`` (what is built) are taken only where the reference solution changes the same file. ``options`` are
+    those of the tool; all understand ``test_paths`` (what counts as tests) and ``protected`` (more file patterns that
+    are never taken from a submission).
     """
 
     plan: Callable[[Job], Plan]
     configuration: tuple[str, ...]
+    manifests: tuple[str, ...] = ()
     options: tuple[str, ...] = ()
 
     def __call__(self, box: Sandbox, task: Task, submission: Submission) -> Report:
@@ -123,12 +130,13 @@ class Tool:
             if name not in known:
                 raise TaskFormatError(f"{task.id}: grading.options: {unknown('option', name, known)}")
         token = secrets.token_hex(8)
-        job = Job(box, task, tuple(submission.changes), f"/tmp/{token}", token)
+        job = Job(box, task, submission.changes, f"/tmp/{token}", token)
         roots = job.option("test_paths", list, []) if "test_paths" in task.grading.options else None
-        kept, dropped = screen(submission, task.hidden, self.configuration, roots)
+        never = (*self.configuration, *job.option("protected", list, []))
+        kept, dropped = screen(submission, task.hidden, never, self.manifests, roots, task.oracle)
         if not box.exec(("/bin/mkdir", job.scratch), cwd="/").ok:
             raise GradingError(f"{task.id}: cannot make {job.scratch} in the sandbox")
-        job = replace(job, changed=tuple(kept.changes))
+        job = replace(job, kept=kept.changes)
         plan = self.plan(job)
         apply(box, kept, task.workdir)
         return replace(_run(job, plan), dropped=dropped)
@@ -138,7 +146,7 @@ def _run(job: Job, plan: Plan) -> Report:
     task, box = job.task, job.box
     placed = {**task.hidden, **plan.files}
     tree.write(box, task.workdir, {path: FileChange(data) for path, data in placed.items()})
-    _forget_bytecode(job, [*job.changed, *placed])
+    _forget_bytecode(job, [*job.kept, *placed])
     if wrong := _differing(job, placed):
         raise GradingError(f"{task.id}: {wrong[0]} is not what was placed there a moment ago")
     ended = box.exec(

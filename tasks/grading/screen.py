@@ -22,18 +22,26 @@ def screen(
     submission: Submission,
     hidden: Collection[str],
     configuration: Collection[str] = (),
+    manifests: Collection[str] = (),
     test_paths: Iterable[str] | None = None,
+    solution: Collection[str] = (),
 ) -> tuple[Submission, dict[str, str]]:
     """The submission without what it may not bring, and the reason for each path that was dropped.
 
-    ``configuration`` are patterns of file names (``conftest.py``) or, with a slash, of paths (``.cargo/*``, at any
-    depth). ``test_paths`` are directories or files of the tests; by default the outermost directory named tests, test,
-    spec and the like above each hidden file.
+    ``configuration`` and ``manifests`` are patterns of file names (``conftest.py``) or, with a slash, of paths
+    (``.cargo/*``, at any depth). ``test_paths`` are directories or files of the tests; by default the outermost
+    directory named tests, test, spec and the like above each hidden file. ``solution`` are the paths that the reference
+    solution changes: of these, manifests are kept.
     """
     roots = test_roots(hidden) if test_paths is None else frozenset(test_paths)
     reasons: dict[str, str] = {}
     for path in submission.changes:
-        if reason := _reason(path, hidden, configuration, roots):
+        reason = _reason(path, hidden, roots)
+        if not reason and _matches(path, configuration):
+            reason = "loaded by the test runner or the interpreter by itself"
+        if not reason and path not in solution and _matches(path, manifests):
+            reason = "decides what the tests are built from, and the reference solution leaves it as it is"
+        if reason:
             reasons[path] = reason
     # A file cannot stand where a directory is needed.
     needed = {above for path in (*hidden, *reasons) for above in _above(path)}
@@ -50,7 +58,7 @@ def test_roots(hidden: Iterable[str]) -> frozenset[str]:
     return frozenset(directories[0] for directories in named if directories)
 
 
-def _reason(path: str, hidden: Collection[str], configuration: Collection[str], roots: Collection[str]) -> str:
+def _reason(path: str, hidden: Collection[str], roots: Collection[str]) -> str:
     if path in hidden:
         return "a hidden test stands there"
     if path in roots or any(above in roots for above in _above(path)):
@@ -59,10 +67,14 @@ def _reason(path: str, hidden: Collection[str], configuration: Collection[str], 
         return f"inside {inside}"
     if _name(path) in _INSTALLED or path.endswith((".pyc", ".pyo")) or path.startswith(_BEGINNINGS):
         return "nothing that is submitted"
-    for pattern in configuration:
-        if fnmatchcase(_name(path), pattern) or ("/" in pattern and fnmatchcase("/" + path, "*/" + pattern)):
-            return "loaded by the test runner or the interpreter by itself"
     return ""
+
+
+def _matches(path: str, patterns: Iterable[str]) -> bool:
+    return any(
+        fnmatchcase("/" + path, "*/" + pattern) if "/" in pattern else fnmatchcase(_name(path), pattern)
+        for pattern in patterns
+    )
 
 
 def _above(path: str) -> list[str]:
