@@ -10,12 +10,16 @@ from forkgym.registry import resolve
 from forkgym.sandboxes.base import Backend, ExecResult, Limits, Mount, Sandbox, SandboxSpec, Shell, Snapshot, Usage
 from forkgym.sandboxes.limits import parse_limits
 
-BACKENDS = {"local": "forkgym.sandboxes.local.backend:LocalBackend"}
+BACKENDS = {
+    "local": "forkgym.sandboxes.local.backend:LocalBackend",
+    "docker": "forkgym.sandboxes.docker.backend:DockerBackend",
+}
+_EXTRAS = {"docker": "docker"}
 
 
 def backend(name: str) -> Backend:
     """The backend of this name, dotted path or plugin. Raises ``ConfigError``."""
-    return resolve("backend", name, BACKENDS)()
+    return resolve("backend", name, BACKENDS, _EXTRAS)()
 
 
 def create(

@@ -173,6 +173,9 @@ class Server:
         idle = [self._started[name][0] for name in message["idle"] if name in self._started]
         wire.send(reply, {"left": processes.eliminate(0, idle, self._reap)})
 
+    def _do_writers(self, message: dict[str, Any], fds: list[int], reply: socket.socket) -> None:
+        wire.send(reply, {"writers": processes.writers()})
+
     def _do_commands(self, message: dict[str, Any], fds: list[int], reply: socket.socket) -> None:
         wire.send(reply, {"pids": list(self._commands)})
 

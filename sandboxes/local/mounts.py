@@ -114,12 +114,13 @@ def replace(spec: RootSpec, built: Sequence[int]) -> None:
     Working directories and open files stay in the old root, which is left read-only.
     """
     _attach_volumes(built)
+    root = os.open(_STAGE, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     for name in _MOVING:
-        if not os.path.ismount("/" + name):
-            continue
-        fd = syscalls.open_tree("/" + name)
-        syscalls.move_mount(fd, f"{_STAGE}/{name}")
-        os.close(fd)
+        if os.path.ismount("/" + name):
+            fd, place = syscalls.open_tree("/" + name), _place(root, "/" + name, directory=True)
+            syscalls.move_mount(fd, place)
+            wire.close_all([fd, place])
+    os.close(root)
     _attach_binds(spec, built)
     os.chdir(_STAGE)
     syscalls.pivot_here()
@@ -240,14 +241,14 @@ def _open_layer(path: str, ids: Ids) -> int:
 
 def _open_image(path: str, ids: Ids) -> int:
     """An image directory that lies on a file system without id mapping is shown as owned by nobody."""
-    if ids.base is not None and not ids.mapped:
-        return os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)  # a container's root cannot be cloned from here
     try:
         return _open_layer(path, ids)
     except OSError as error:
-        if not ids.mapped or error.errno not in (errno.EINVAL, errno.EPERM):
+        if ids.base is None or error.errno not in (errno.EINVAL, errno.EPERM):
             raise
-    return _open_layer(path, Ids())
+    if ids.mapped:
+        return _open_layer(path, Ids())
+    return os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)  # the root of a container, which is a copy itself
 
 
 def _keep(fd: int, opened: list[int]) -> int:

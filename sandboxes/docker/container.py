@@ -1,0 +1,232 @@
+"""A started container whose first process serves this process, and nobody else."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import posixpath
+import select
+import signal
+import socket
+import struct
+import tarfile
+import time
+from collections.abc import Generator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from forkgym.sandboxes import state
+from forkgym.sandboxes.base import Limits, Mount
+from forkgym.sandboxes.docker import toolbox
+from forkgym.sandboxes.docker.engine import Engine
+from forkgym.sandboxes.errors import SandboxDeadError, SandboxError, SandboxTimeoutError
+from forkgym.sandboxes.limits import rlimits
+from forkgym.sandboxes.local import cleanup, launcher
+from forkgym.sandboxes.local.disk import new_id
+from forkgym.sandboxes.owner.environment import user_ids
+from forkgym.sandboxes.owner.reply import Refused, ask
+
+LABEL = "forkgym"  # one label holds all, since images hand theirs on to containers and these to images
+_START_PATIENCE = 120.0
+_DEATH_PATIENCE_MS = 10_000
+_SHM = 64 << 20
+_PEER = "iII"  # struct ucred: pid, uid, gid
+_ROOT_CAPABILITIES = (
+    *("CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "SETGID", "SETUID", "NET_BIND_SERVICE", "SYS_CHROOT"),
+    "SETFCAP",
+)
+
+
+def label(kind: str, **more: object) -> dict[str, str]:
+    """The label of something that this process makes."""
+    return {LABEL: json.dumps({"kind": kind, "owner": asdict(state.Owner.current()), **more})}
+
+
+def labelled(labels: dict[str, str]) -> dict[str, Any]:
+    """What our label says; empty for a label of somebody else."""
+    try:
+        value = json.loads(labels.get(LABEL, ""))
+    except ValueError:
+        return {}
+    return value if isinstance(value, dict) else {}  # pyright: ignore[reportUnknownVariableType]
+
+
+def is_owned(about: dict[str, Any]) -> bool:
+    """True unless the process that made what has this label is certainly gone."""
+    try:
+        return state.Owner(**about["owner"]).alive()
+    except (KeyError, TypeError):
+        return True
+
+
+@dataclass(frozen=True)
+class Config:
+    """What makes one container different from another. ``directories``: made for the user, unless they are there."""
+
+    image: str
+    limits: Limits
+    user: str
+    mounts: tuple[Mount, ...] = ()
+    directories: tuple[str, ...] = ()
+
+
+class Container:
+    """Started on construction; raises ``SandboxError`` and leaves nothing if it does not come up.
+
+    ``pid`` is 0 if the daemon is in a process namespace where this one cannot see it. ``ids``: uid and gid of its user
+    on this host.
+    """
+
+    def __init__(self, engine: Engine, root: Path, config: Config) -> None:
+        self.config = config
+        self._engine = engine
+        self._id = new_id()
+        self.name = f"forkgym-{self._id}"
+        self.pidfd = -1
+        self._lease = state.Lease.take(root / "boxes", self._id)
+        try:
+            with _listener(self._lease.path / "run") as listener:
+                tools = toolbox.prepare(root)
+                binds = [f"{tools}:{toolbox.PLACE}:ro", f"{self._lease.path}/run:{toolbox.PLACE}/run:ro"]
+                engine.run(self.name, config.image, _host_options(config, binds), _archive(config), **_options(config))
+                self.socket = self._accept(listener)
+            self.pid, *ids = struct.unpack(_PEER, self.socket.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+            self.ids: tuple[int, int] = (ids[0], ids[1])
+            if self.pid:
+                self.pidfd = os.pidfd_open(self.pid)
+            self._begin()
+        except BaseException:
+            self.kill()
+            self.remove()
+            raise
+        launcher.owned.add(self)
+
+    @property
+    def near(self) -> bool:
+        """True if this process can reach into the container: as root of the same host."""
+        return self.pidfd >= 0 and launcher.is_privileged()
+
+    @property
+    def alive(self) -> bool:
+        """False once its first process is gone, which holds the other end of the socket."""
+        poll = select.poll()
+        poll.register(self.socket, 0)
+        return self.socket.fileno() >= 0 and not poll.poll(0)
+
+    def kill(self) -> None:
+        """Kill everything inside, and wait until it is gone if that can be seen from here. Idempotent."""
+        if hasattr(self, "socket"):
+            self.socket.close()  # at whose end the first process ends, and with it all others
+        if self.pidfd < 0:
+            return
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            signal.pidfd_send_signal(self.pidfd, signal.SIGKILL)
+        poll = select.poll()
+        poll.register(self.pidfd, select.POLLIN)
+        poll.poll(_DEATH_PATIENCE_MS)
+        os.close(self.pidfd)
+        self.pidfd = -1
+
+    def remove(self) -> None:
+        """Give it up, in the background."""
+        cleanup.later(lambda: self._engine.remove(self.name))
+        cleanup.later(self._lease.release)
+
+    def forget(self) -> None:
+        """In a forked child of the owner: let go without touching the container."""
+        self.socket.close()
+
+    def _accept(self, listener: socket.socket) -> socket.socket:
+        """The connection of the first process. Nothing else runs in the container yet, and no second one is taken."""
+        deadline = time.monotonic() + _START_PATIENCE
+        listener.settimeout(1.0)
+        while True:
+            try:
+                connection, _ = listener.accept()
+                connection.settimeout(None)
+                return connection
+            except TimeoutError:
+                if time.monotonic() > deadline:
+                    raise SandboxTimeoutError(
+                        f"the first process of container {self.name} did not connect within {_START_PATIENCE:g} s; "
+                        "the daemon may not see this process's state directory: set FORKGYM_STATE to one it shares"
+                    ) from None
+                problem = self._engine.exit_message(self.name)
+                if not problem.startswith("status running"):
+                    raise SandboxDeadError(
+                        f"container {self.name} of image {self.config.image!r} ended before it served: {problem}"
+                    ) from None
+
+    def _begin(self) -> None:
+        limits = rlimits(self.config.limits, cgroups=True)
+        try:
+            ask(self.socket, {"rlimits": limits}, patience=_START_PATIENCE)
+        except Refused as error:
+            raise SandboxError(f"the first process of container {self.name} cannot serve: {error.strerror}") from error
+
+
+@contextlib.contextmanager
+def _listener(place: Path) -> Generator[socket.socket]:
+    """A socket that one container will see. The directories above are closed to other users of this host."""
+    place.mkdir(mode=0o711)
+    place.chmod(0o711)
+    handle = os.open(place, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
+            path = f"/proc/self/fd/{handle}/socket"  # the real one may be longer than an address can be
+            listener.bind(path)
+            os.chmod(path, 0o666)
+            listener.listen(1)
+            yield listener
+            os.unlink(path)
+    finally:
+        os.close(handle)
+
+
+def _host_options(config: Config, binds: Sequence[str]) -> dict[str, Any]:
+    limits = config.limits
+    return {
+        "binds": [*binds, *(f"{mount.source}:{mount.target}:ro" for mount in config.mounts)],
+        "network_mode": "none",
+        "cap_drop": ["ALL"],
+        "cap_add": list(_ROOT_CAPABILITIES) if config.user == "root" else None,
+        "security_opt": ["no-new-privileges"],
+        "pids_limit": limits.pids,
+        "mem_limit": limits.memory,
+        "memswap_limit": limits.memory,
+        "nano_cpus": None if limits.cpu is None else int(limits.cpu * 1e9),
+        "shm_size": _SHM,
+        "ipc_mode": "private",
+        "auto_remove": True,
+        "log_config": {"Type": "none", "Config": {}},
+    }
+
+
+def _options(config: Config) -> dict[str, Any]:
+    uid, gid = user_ids(config.user)
+    return {
+        "command": toolbox.COMMAND,
+        "entrypoint": [],
+        "user": f"{uid}:{gid}",
+        "working_dir": "/",
+        "hostname": "sandbox",
+        "labels": label("box"),
+        "stdin_open": False,
+    }
+
+
+def _archive(config: Config) -> bytes:
+    """The directories of the user as a tar archive, those above them as they are."""
+    if not config.directories:
+        return b""
+    uid, gid = user_ids(config.user)
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as archive:
+        for path in config.directories:
+            entry = tarfile.TarInfo(posixpath.normpath(path).lstrip("/"))
+            entry.type, entry.mode, entry.uid, entry.gid = tarfile.DIRTYPE, 0o755, uid, gid
+            archive.addfile(entry)
+    return buffer.getvalue()

@@ -1,0 +1,132 @@
+"""A sandbox in a container, as its owner sees it; how its state is kept is told by the modules that subclass it."""
+
+from __future__ import annotations
+
+import atexit
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from forkgym.sandboxes.base import ExecResult, Sandbox, SandboxSpec, Usage
+from forkgym.sandboxes.docker import toolbox
+from forkgym.sandboxes.docker.container import Config
+from forkgym.sandboxes.docker.engine import Engine
+from forkgym.sandboxes.docker.meter import Meter
+from forkgym.sandboxes.docker.spares import Spares
+from forkgym.sandboxes.errors import SandboxError
+from forkgym.sandboxes.guest import processes
+from forkgym.sandboxes.limits import rlimits
+from forkgym.sandboxes.local import cgroups, launcher
+from forkgym.sandboxes.local.disk import new_id
+from forkgym.sandboxes.local.snapshots import Frozen
+from forkgym.sandboxes.owner.environment import USERS
+from forkgym.sandboxes.owner.reply import Reply, ask
+from forkgym.sandboxes.owner.sandbox import ServedSandbox
+
+BACKEND = "docker"
+_AT_ONCE = 16  # sandboxes started side by side; the engine bounds what of it reaches the daemon
+
+
+@dataclass(frozen=True)
+class Host:
+    """What the sandboxes of one backend share: the daemon, the state directory, and the containers kept ready."""
+
+    engine: Engine
+    root: Path
+    spares: Spares
+
+
+class DockerSandbox(ServedSandbox):
+    """See ``forkgym.sandboxes.base.Sandbox``."""
+
+    backend = BACKEND
+    shell_place = f"{toolbox.PLACE}/dev"
+
+    def __init__(self, host: Host, spec: SandboxSpec, origin: Frozen, config: Config) -> None:
+        super().__init__(new_id(), spec, origin.lineage, origin.shells)
+        self._host = host
+        self._meter = Meter()
+        self._container = host.spares.take(config)
+        self._socket = self._container.socket
+        self.owner = self._container.ids
+        self._closed = False
+        try:
+            self._meter.open(self)
+            self._oom_kills = self._meter.oom_kills()
+            self._settle(origin)
+        except BaseException:
+            self.close()
+            raise
+        launcher.owned.add(self)
+
+    def usage(self) -> Usage:
+        """See ``Sandbox.usage``."""
+        self._require_alive()
+        return self._meter.usage()
+
+    @property
+    def alive(self) -> bool:
+        """See ``Sandbox.alive``."""
+        return not (self._closed or self._foreign) and self._container.alive
+
+    def _settle(self, origin: Frozen) -> None:
+        """Make the container that was just taken into this sandbox."""
+
+    def _kill_box(self) -> None:
+        self._container.kill()
+
+    def _discard(self) -> None:
+        self._meter.close()
+        self._container.remove()
+        self._host.spares.release(self._container.config)
+
+    def _judge(self, result: ExecResult) -> ExecResult:
+        kills, before = self._meter.oom_kills(), self._oom_kills
+        self._oom_kills = kills
+        return replace(result, oom_killed=True) if kills > before else result
+
+    def _as_root(self, name: str) -> tuple[Callable[[dict[str, Any], list[int]], Reply], Callable[[], None]]:
+        """Through the zygote of the local backend, which enters the container."""
+        container = self._container
+        if not container.near:
+            raise SandboxError("commands as root need a daemon on this host, and an owner who is root here")
+        zygote, begin = launcher.zygote(), processes.now()
+
+        def start(message: dict[str, Any], fds: list[int]) -> Reply:
+            limits = rlimits(self.spec.limits, cgroups=True)
+            request = {**message, "op": "spawn", "join": cgroups.join_files(container.pid), "rlimits": limits}
+            return Reply(zygote.socket, request, [container.pidfd, *fds])
+
+        def kill() -> None:
+            keep = self.ask({"op": "commands"})[0]["pids"]
+            ask(zygote.socket, {"op": "sweep", "since": begin, "keep": keep}, [container.pidfd])
+
+        return start, kill
+
+
+def directories(spec: SandboxSpec) -> tuple[str, ...]:
+    """The directories that a sandbox's user finds, and owns."""
+    return (USERS[spec.user][2], spec.workdir)
+
+
+def start_all(make: Callable[[], Sandbox], count: int) -> Sequence[Sandbox]:
+    """``count`` sandboxes, started side by side; all of them or, on failure, none."""
+    if count == 1:
+        return [make()]
+    with ThreadPoolExecutor(min(count, _AT_ONCE)) as pool:
+        futures = [pool.submit(make) for _ in range(count)]
+    failed = [error for future in futures if (error := future.exception()) is not None]
+    if not failed:
+        return [future.result() for future in futures]
+    for future in futures:
+        if future.exception() is None:
+            future.result().close()
+    raise failed[0]
+
+
+@atexit.register
+def _close_all() -> None:
+    for box in [thing for thing in launcher.owned if isinstance(thing, DockerSandbox)]:
+        box.close()

@@ -1,0 +1,90 @@
+"""Containers started ahead, so that a fork need not wait for the daemon."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import Counter
+from collections.abc import Callable
+
+from forkgym.sandboxes.docker.container import Config, Container
+from forkgym.sandboxes.errors import SandboxError
+
+_log = logging.getLogger(__name__)
+
+
+class Spares:
+    """Up to ``size`` idle containers of each configuration that is to be kept ready.
+
+    They live as long as a container like them is in use.
+    """
+
+    def __init__(self, start: Callable[[Config], Container], size: int) -> None:
+        self._start = start
+        self._size = size
+        self._used: Counter[Config] = Counter()
+        self._idle: dict[Config, list[Container]] = {}  # has the configurations to be kept ready
+        self._filling: set[Config] = set()
+        self._lock = threading.Lock()
+
+    def take(self, config: Config) -> Container:
+        """A running container of this configuration, kept ready or new. Pair it with ``release``."""
+        with self._lock:
+            self._used[config] += 1
+            idle = self._idle.get(config, [])
+            ready = idle.pop() if idle else None
+        try:
+            if ready is not None and ready.alive:
+                self.keep(config)
+                return ready
+            return self._start(config)
+        except BaseException:
+            self.release(config)
+            raise
+
+    def release(self, config: Config) -> None:
+        """One container of this configuration is no longer in use."""
+        with self._lock:
+            self._used[config] -= 1
+            unneeded = [] if self._used[config] else self._idle.pop(config, [])
+        for container in unneeded:
+            container.kill()
+            container.remove()
+
+    def keep(self, config: Config) -> None:
+        """From now on have some ready, made in the background."""
+        with self._lock:
+            if not self._used[config]:
+                return
+            idle = self._idle.setdefault(config, [])
+            if len(idle) >= self._size or config in self._filling:
+                return
+            self._filling.add(config)
+        threading.Thread(target=self._fill, args=(config,), name="forkgym-spares", daemon=True).start()
+
+    def ready(self, config: Config) -> int:
+        """How many are idle."""
+        with self._lock:
+            return len(self._idle.get(config, []))
+
+    def _fill(self, config: Config) -> None:
+        try:
+            while self._wants(config):
+                container = self._start(config)
+                with self._lock:
+                    wanted = config in self._idle
+                    if wanted:
+                        self._idle[config].append(container)
+                if not wanted:
+                    container.kill()
+                    container.remove()
+        except SandboxError as error:
+            # Who needs a container makes one, and is told what is wrong.
+            _log.warning("no container could be made ready: %s", error)
+        finally:
+            with self._lock:
+                self._filling.discard(config)
+
+    def _wants(self, config: Config) -> bool:
+        with self._lock:
+            return config in self._idle and len(self._idle[config]) < self._size
