@@ -81,24 +81,33 @@ def evaluate(
     bases: Bases,
     folder: Path,
     *,
+    unavailable: Mapping[str, str] | None = None,
     concurrency: int = 4,
     progress: Callable[[Outcome], None] | None = None,
 ) -> dict[str, Outcome]:
-    """Grade the predictions of these tasks; ``folder`` keeps the logs, and what is finished there is not run again."""
-    todo = [predictions[instance] for instance in tasks if instance in predictions]
+    """Grade the predictions, by instance; ``folder`` keeps the logs, and what is finished there is not run again.
+
+    ``unavailable`` maps instances that cannot be graded here to the reason: they are errors.
+    """
+    lacking = unavailable or {}
 
     def one(prediction: Prediction) -> Outcome:
         place = folder / prediction.folder / prediction.instance
-        outcome = _kept(place, tasks[prediction.instance], prediction)
-        if outcome is None:
-            outcome = _grade(tasks[prediction.instance], prediction, bases, place)
+        if prediction.empty:
+            outcome = Outcome(prediction.instance, "empty")
+        elif prediction.instance in lacking:
+            _clear(place)
+            outcome = _told(place, Outcome(prediction.instance, "error", lacking[prediction.instance]))
+        else:
+            task = tasks[prediction.instance]
+            outcome = _kept(place, task, prediction) or _grade(task, prediction, bases, place)
         if progress is not None:
             progress(outcome)
         return outcome
 
     pool = ThreadPoolExecutor(max_workers=concurrency)
     try:
-        return {outcome.instance: outcome for outcome in pool.map(one, todo)}
+        return {outcome.instance: outcome for outcome in pool.map(one, predictions.values())}
     finally:
         pool.shutdown(cancel_futures=True)
 
@@ -107,7 +116,8 @@ def missing(task: Task, bases: Bases) -> str:
     """Why the task cannot be graded here, with what mends it; an empty text if nothing is missing."""
     images = bases.backend.capabilities().images
     if images is not None and task.image not in images:
-        return f"backend {bases.backend.name!r} has no image {task.image!r} (it has: {', '.join(images) or 'none'})"
+        mend = f"; docker pull {task.image}, then use the docker backend" if "/" in task.image else ""
+        return f"backend {bases.backend.name!r} has no image {task.image!r}{mend}"
     try:
         with bases.box(task) as box:
             return _missing_tool(box, task)
@@ -145,20 +155,27 @@ def run_report(rows: Sequence[Row], predictions: Mapping[str, Prediction], folde
 
 
 def _grade(task: Task, prediction: Prediction, bases: Bases, place: Path) -> Outcome:
-    if prediction.empty:
-        return Outcome(prediction.instance, "empty")
-    place.mkdir(parents=True, exist_ok=True)
-    for name in ("report.json", "test_output.txt", "outcome.json"):
-        (place / name).unlink(missing_ok=True)
+    _clear(place)
     try:
         with bases.box(task) as box:
             outcome = _run(box, task, prediction, place)
     except (SandboxError, GradingError) as error:
         outcome = Outcome(prediction.instance, "error", f"{type(error).__name__}: {error}")
-    (place / "run_instance.log").write_text(f"{outcome.stage}: {outcome.reason}\n", "utf-8")
     if outcome.stage != "error":
-        key = _key(task, prediction)
-        (place / "outcome.json").write_text(json.dumps({"key": key, "stage": outcome.stage, "reason": outcome.reason}))
+        kept = {"key": _key(task, prediction), "stage": outcome.stage, "reason": outcome.reason}
+        (place / "outcome.json").write_text(json.dumps(kept))
+    return _told(place, outcome)
+
+
+def _clear(place: Path) -> None:
+    """What an earlier prediction left must not speak for this one."""
+    place.mkdir(parents=True, exist_ok=True)
+    for name in ("report.json", "test_output.txt", "outcome.json"):
+        (place / name).unlink(missing_ok=True)
+
+
+def _told(place: Path, outcome: Outcome) -> Outcome:
+    (place / "run_instance.log").write_text(f"{outcome.stage}: {outcome.reason}\n", "utf-8")
     return outcome
 
 

@@ -74,14 +74,28 @@ def from_swebench(
     Raises ``TaskFormatError`` (row and field) and ``MissingExtraError``; a task whose commit or asset is missing raises
     it when it is taken out of the set.
     """
+    return tasks_of_rows(
+        read_rows(rows), image=image, repositories=repositories, assets=assets, split=split, timeout=timeout
+    )
+
+
+def tasks_of_rows(
+    rows: Iterable[Row],
+    *,
+    image: str | None = None,
+    repositories: StrPath | None = None,
+    assets: StrPath | None = None,
+    split: str = "test",
+    timeout: float = TIMEOUT,
+) -> TaskSet:
+    """As ``from_swebench``, of rows that are checked already."""
     if (image is None) != (repositories is None):
         raise TaskFormatError("give image and repositories together: ours holds no repository, theirs holds its own")
-    checked = read_rows(rows)
 
     def entry(row: Row) -> Entry:
         return Entry(row.id.lower(), split, lambda: _task(row, image, repositories, assets, split, timeout))
 
-    return TaskSet([entry(row) for row in checked])
+    return TaskSet([entry(row) for row in rows])
 
 
 def read_rows(rows: StrPath | Iterable[Mapping[str, Any]]) -> list[Row]:
