@@ -21,7 +21,8 @@ Background = Literal["fail", "kill", "copy"]
 class Limits:
     """Ceilings for one sandbox; ``None`` means no ceiling of our own.
 
-    Sizes are bytes; ``forkgym.sandboxes.limits.parse_limits`` reads text such as ``512M``.
+    Sizes are bytes; ``forkgym.sandboxes.limits.parse_limits`` reads text such as ``512M``. ``disk`` bounds what is
+    written since the last fork or snapshot, ``wall`` the seconds that the sandbox lives, whatever it does.
     """
 
     memory: int | None = 1 << 30
@@ -29,6 +30,7 @@ class Limits:
     cpu: float | None = None
     disk: int | None = 1 << 30
     open_files: int | None = 1024
+    wall: float | None = None
 
 
 @dataclass(frozen=True)
@@ -58,6 +60,7 @@ class ExecResult:
 
     ``stdout`` and ``stderr`` keep head and tail up to ``max_output`` bytes each; ``truncated`` says that bytes were
     dropped and ``total_bytes`` counts all that was written. ``timed_out``: the command and all it started were killed.
+    ``oom_killed``, ``disk_full``: the sandbox was over its memory or disk limit, and processes were killed for it.
     """
 
     exit_code: int
@@ -66,6 +69,7 @@ class ExecResult:
     duration: float
     timed_out: bool = False
     oom_killed: bool = False
+    disk_full: bool = False
     truncated: bool = False
     total_bytes: int = 0
 

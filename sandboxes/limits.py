@@ -19,13 +19,14 @@ from forkgym.sandboxes.base import Limits
 _SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]?)(?:I?B)?\s*", re.IGNORECASE)
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 # The first process, a shell and its control descriptors (62 and 63) need this much to start at all.
-_MINIMUM = {"memory": 16 << 20, "pids": 8, "cpu": 0.01, "disk": 1 << 20, "open_files": 96}
+_MINIMUM = {"memory": 16 << 20, "pids": 8, "cpu": 0.01, "disk": 1 << 20, "open_files": 96, "wall": 0.1}
 _MEANING = {
     "memory": 'bytes or text such as "512M"',
     "pids": "a whole number of processes",
     "cpu": "a number of cores such as 0.5",
     "disk": 'bytes or text such as "512M"',
     "open_files": "a whole number of files per process",
+    "wall": "a number of seconds",
 }
 
 
@@ -86,18 +87,19 @@ def _whole(value: object) -> int:
     raise ValueError(f"not a whole number: {value!r}")
 
 
-def _cores(value: object) -> float:
+def _real(value: object) -> float:
     if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
         return float(value)
-    raise ValueError(f"not a number of cores: {value!r}")
+    raise ValueError(f"not a finite number: {value!r}")
 
 
 _READERS: dict[str, Callable[[object], int | float]] = {
     "memory": parse_size,
     "pids": _whole,
-    "cpu": _cores,
+    "cpu": _real,
     "disk": parse_size,
     "open_files": _whole,
+    "wall": _real,
 }
 
 

@@ -46,7 +46,7 @@ class LocalBackend:
         """See ``Backend.capabilities``. Starts a sandbox to know."""
         self.create(SandboxSpec()).close()
         privileged = launcher.zygote().privileged
-        enforced, missing = cgroups.describe(Limits(cpu=1.0))
+        enforced, missing = cgroups.describe(Limits(cpu=1.0, wall=1.0))
         return Capabilities(
             backend=self.name,
             tier="root" if privileged else "rootless",

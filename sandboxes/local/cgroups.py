@@ -177,7 +177,11 @@ def describe(limits: Limits) -> tuple[dict[str, str], dict[str, str]]:
     if limits.open_files is not None:
         held["open_files"] = "RLIMIT_NOFILE, per process"
     if limits.disk is not None:
-        missing["disk"] = "no quota for the whole sandbox; each file is held by RLIMIT_FSIZE"
+        held["disk"] = (
+            "each file by RLIMIT_FSIZE; all of them, since the last freeze, by killing what runs once over it"
+        )
+    if limits.wall is not None:
+        held["wall"] = "the sandbox is ended"
     return held, missing
 
 

@@ -19,7 +19,7 @@ from typing import Any
 from forkgym.sandboxes import state
 from forkgym.sandboxes.base import SandboxSpec
 from forkgym.sandboxes.errors import SandboxError, SandboxLimitError, SnapshotError
-from forkgym.sandboxes.local import cleanup, launcher
+from forkgym.sandboxes.local import cleanup, launcher, warden
 from forkgym.sandboxes.local.image import Image
 from forkgym.sandboxes.local.mounts import VOLUMES
 from forkgym.sandboxes.owner.reply import Refused, ask
@@ -115,6 +115,20 @@ class Disk:
             except (RecursionError, OSError):  # a tree of a thousand levels: it holds a descriptor for each
                 return None
         return blocks * 512
+
+    def overruns(self) -> int:
+        """How many times the warden found more here than allowed, and killed what ran."""
+        try:
+            return (self._lease.path / warden.OVERRUNS).stat().st_size
+        except OSError:
+            return 0
+
+    def cause(self) -> str:
+        """Why the warden ended the sandbox; empty if it did not."""
+        try:
+            return (self._lease.path / warden.CAUSE).read_text()
+        except OSError:
+            return ""
 
     @property
     def layers(self) -> tuple[str, ...]:

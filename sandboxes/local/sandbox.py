@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 from forkgym.sandboxes.base import ExecResult, SandboxSpec, Usage
 from forkgym.sandboxes.errors import (
+    SandboxDeadError,
     SandboxError,
     SandboxLimitError,
     SandboxUnavailableError,
@@ -45,7 +46,7 @@ class LocalSandbox(LayeredSandbox):
         files = image.load(spec.image, self._root)
         spec = replace(spec, image=files.ref)  # forks and snapshots stand on this very image
         super().__init__(new_id(), spec, origin.lineage, origin.shells)
-        self._oom_kills = 0
+        self._oom_kills = self._overruns = 0
         self._group: Group | None = None
         self._pid, self._pidfd = 0, -1
         try:
@@ -115,6 +116,8 @@ class LocalSandbox(LayeredSandbox):
             "rlimits": rlimits(self.spec.limits, cgroups=held),
             "join": self._group.join_files if self._group is not None else [],
             "leave": self._group.leave_files if self._group is not None else [],
+            "disk": self.spec.limits.disk,
+            "wall": self.spec.limits.wall,
         }
 
     def _kill_box(self) -> None:
@@ -152,6 +155,10 @@ class LocalSandbox(LayeredSandbox):
         return start, kill
 
     def _judge(self, result: ExecResult) -> ExecResult:
+        overruns, before = self._disk.overruns(), self._overruns
+        self._overruns = overruns
+        if overruns > before:
+            result = replace(result, disk_full=True)
         if self._group is None:
             return result
         kills, before = self._group.oom_kills(), self._oom_kills
@@ -160,6 +167,10 @@ class LocalSandbox(LayeredSandbox):
             return result
         self._group.make_room()
         return replace(result, oom_killed=True)
+
+    def _death(self, message: str) -> SandboxDeadError:
+        cause = self._disk.cause()
+        return SandboxDeadError(f"sandbox {self.id} was ended: {cause}" if cause else message)
 
 
 def start_all(spec: SandboxSpec, origin: Frozen, count: int) -> list[LocalSandbox]:

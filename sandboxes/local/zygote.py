@@ -17,7 +17,7 @@ from functools import partial
 from typing import Any, NoReturn
 
 from forkgym.sandboxes.guest import processes, server, syscalls, wire
-from forkgym.sandboxes.local import containers, init, mounts, seccomp
+from forkgym.sandboxes.local import containers, init, mounts, seccomp, warden
 from forkgym.sandboxes.local.squash import squash
 
 _NAMESPACES = (
@@ -37,6 +37,7 @@ class Zygote:
         self._devices = devices
         self._privileged = privileged
         self._seccomp = seccomp.program()
+        self._warden = warden.start(requests, self._stop)
         self._next_range = int.from_bytes(os.urandom(2)) % _RANGES  # so that two trainers rarely share one
 
     def serve(self) -> None:
@@ -73,6 +74,8 @@ class Zygote:
             wire.send(reply, {"pid": pid, "base": ids.base}, [pidfd])
             wire.send(go, {}, built)
             wire.close_all(built)
+            place = os.path.dirname(spec.root.layers[0])
+            warden.watch(self._warden, pidfd, place, message["disk"], message["wall"])
         finally:
             go.close()  # without the mounts, this tells the child to end
             if pidfd >= 0:
@@ -218,6 +221,25 @@ class Zygote:
             os.waitpid(child, 0)
 
         self._inside(fds[0], reply, sweep, syscalls.CLONE_NEWPID)
+
+    def _stop(self, pidfd: int) -> None:
+        """Kill what runs in a sandbox now, but for its first process, and wait until that is gone."""
+
+        def kill() -> None:
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            child = os.fork()
+            if child == 0:
+                try:
+                    processes.eliminate_now()
+                finally:
+                    os._exit(0)
+            os.waitpid(child, 0)
+
+        done, reply = wire.pair()
+        self._inside(pidfd, reply, kill, syscalls.CLONE_NEWPID)
+        reply.close()
+        wire.receive(done)
+        done.close()
 
     def _ids_of(self, pid: int) -> mounts.Ids:
         if not self._privileged:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import select
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from forkgym.sandboxes.errors import SandboxDeadError, SandboxError, SandboxTimeoutError
@@ -18,15 +18,22 @@ class Refused(OSError):
 
 
 class Reply:
-    """The answers to one request, on a socket of its own."""
+    """The answers to one request, on a socket of its own. ``dead`` makes the error for a peer that is gone."""
 
-    def __init__(self, peer: socket.socket, message: Mapping[str, object], fds: Sequence[int] = ()) -> None:
+    def __init__(
+        self,
+        peer: socket.socket,
+        message: Mapping[str, object],
+        fds: Sequence[int] = (),
+        dead: Callable[[str], SandboxDeadError] = SandboxDeadError,
+    ) -> None:
+        self._dead = dead
         self._sock, theirs = wire.pair()
         try:
             wire.send(peer, message, [theirs.fileno(), *fds])
         except OSError as error:
             self._sock.close()
-            raise SandboxDeadError("the sandbox is gone") from error
+            raise dead("the sandbox is gone") from error
         finally:
             theirs.close()
 
@@ -42,7 +49,7 @@ class Reply:
             raise SandboxTimeoutError(f"no answer from the sandbox within {patience:g} s")
         received = wire.receive(self._sock)
         if received is None:
-            raise SandboxDeadError("the sandbox died before it answered")
+            raise self._dead("the sandbox died before it answered")
         message, fds = received
         if "error" in message:
             if message["errno"] is None:
@@ -56,10 +63,14 @@ class Reply:
 
 
 def ask(
-    peer: socket.socket, message: Mapping[str, object], fds: Sequence[int] = (), patience: float = PATIENCE
+    peer: socket.socket,
+    message: Mapping[str, object],
+    fds: Sequence[int] = (),
+    patience: float = PATIENCE,
+    dead: Callable[[str], SandboxDeadError] = SandboxDeadError,
 ) -> tuple[dict[str, Any], list[int]]:
     """One request and its one answer. Raises as ``Reply.next`` does."""
-    reply = Reply(peer, message, fds)
+    reply = Reply(peer, message, fds, dead)
     try:
         return reply.next(patience)
     finally:

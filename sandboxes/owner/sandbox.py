@@ -155,12 +155,12 @@ class ServedSandbox(ABC):
     def request(self, message: Mapping[str, object], fds: Sequence[int] = ()) -> Reply:
         """Send a request to the first process."""
         self._require_alive()
-        return Reply(self._socket, message, fds)
+        return Reply(self._socket, message, fds, self._death)
 
     def ask(self, message: Mapping[str, object], fds: Sequence[int] = ()) -> tuple[dict[str, Any], list[int]]:
         """Send a request to the first process and wait for the answer."""
         self._require_alive()
-        return ask(self._socket, message, fds)
+        return ask(self._socket, message, fds, dead=self._death)
 
     def _require_alive(self) -> None:
         if self._closed:
@@ -183,6 +183,10 @@ class ServedSandbox(ABC):
     def _judge(self, result: ExecResult) -> ExecResult:
         """A command's result, with what only the backend knows."""
         return result
+
+    def _death(self, message: str) -> SandboxDeadError:
+        """The error for a first process that is gone, with the reason that only the backend may know."""
+        return SandboxDeadError(message)
 
     @abstractmethod
     def _as_root(self, name: str) -> tuple[Callable[[dict[str, Any], list[int]], Reply], Callable[[], None]]:

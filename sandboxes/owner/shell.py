@@ -89,6 +89,12 @@ class _Session:
         self.script.read_end = -1
         self.unsent = _prologue(state)
 
+    def ended(self) -> bool:
+        """True if its bash is gone."""
+        poll = select.poll()
+        poll.register(self.reply.fileno(), select.POLLIN)
+        return bool(poll.poll(0))
+
     def send_now(self, text: str) -> None:
         """Queue script text; as much as fits is written at once."""
         self.unsent += os.fsencode(text)
@@ -104,9 +110,10 @@ class _Session:
             os.pwrite(self.long, text, 0)
             words, without = f'"$(</dev/fd/{_LONG_FD})"', f"{_REPORT_FD}>&- {_LONG_FD}>&-"
         begin, end = f'builtin printf "%s\\0%d\\0%s\\0" {token} "$?" "${{PWD-}}"', f'builtin printf "\\0%s\\0" {token}'
-        # Without the empty line, bash would stumble over the second line after an unbalanced quote in the first.
+        # Without the empty line, bash would stumble over the second line after an unbalanced quote in the first. The
+        # one before keeps what a command wrote into this script by itself from becoming part of the next.
         self.send_now(
-            f"eval {words} </dev/null {without}\n\n{{ {begin}; {_DUMP}; {end}; }} 2>/dev/null >&{_REPORT_FD}\n"
+            f"\neval {words} </dev/null {without}\n\n{{ {begin}; {_DUMP}; {end}; }} 2>/dev/null >&{_REPORT_FD}\n"
         )
 
     def push(self) -> None:
@@ -192,6 +199,8 @@ class PersistentShell:
         )
 
     def _open(self) -> _Session:
+        if self._session is not None and self._session.ended():
+            self._lose(self._session, Capture(0))  # somebody killed it while it was idle
         if self._session is None:
             name = f"shell-{self.name}-{secrets.token_hex(4)}"
             self._session = _Session(self._peer, name, self._state, self._env)

@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -160,9 +161,9 @@ def test_groups_of_a_dead_owner_are_reaped_and_those_of_a_live_one_are_not():
 
 
 def test_every_given_limit_is_either_held_or_explained():
-    for limits in (Limits(cpu=1.0), Limits(memory=None, pids=None, disk=None, open_files=None)):
+    for limits in (Limits(cpu=1.0, wall=9.0), Limits(memory=None, pids=None, disk=None, open_files=None)):
         held, missing = cgroups.describe(limits)
-        given = {name for name in ("memory", "pids", "cpu", "disk", "open_files") if getattr(limits, name) is not None}
+        given = {name for name, value in asdict(limits).items() if value is not None}
         assert set(held) | set(missing) == given
         assert not set(held) & set(missing)
         assert all(len(text) > 5 for text in (*held.values(), *missing.values()))

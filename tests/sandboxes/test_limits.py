@@ -23,8 +23,8 @@ def test_sizes_are_binary(text, size):
 
 
 def test_absent_keys_keep_their_defaults_and_none_lifts_a_limit():
-    limits = parse_limits({"memory": "256M", "cpu": 2, "disk": None, "pids": "none"})
-    assert limits == Limits(memory=268_435_456, pids=None, cpu=2.0, disk=None, open_files=1024)
+    limits = parse_limits({"memory": "256M", "cpu": 2, "disk": None, "pids": "none", "wall": 90})
+    assert limits == Limits(memory=268_435_456, pids=None, cpu=2.0, disk=None, open_files=1024, wall=90.0)
 
 
 @pytest.mark.parametrize(
@@ -52,6 +52,10 @@ def test_absent_keys_keep_their_defaults_and_none_lifts_a_limit():
         ("disk", float("nan")),
         ("disk", []),
         ("open_files", 3),
+        ("wall", 0),
+        ("wall", -1),
+        ("wall", float("nan")),
+        ("wall", "1h"),
     ],
 )
 def test_a_bad_value_is_refused_with_what_is_allowed(key, value):
@@ -60,7 +64,7 @@ def test_a_bad_value_is_refused_with_what_is_allowed(key, value):
 
 
 def test_an_unknown_key_names_the_nearest_one():
-    with pytest.raises(ConfigError, match=r"'memroy'.*'memory'.*cpu, disk, memory, open_files, pids"):
+    with pytest.raises(ConfigError, match=r"'memroy'.*'memory'.*cpu, disk, memory, open_files, pids, wall"):
         parse_limits({"memroy": "1G"})
 
 

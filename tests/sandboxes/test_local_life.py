@@ -229,8 +229,8 @@ def test_capabilities_say_what_holds():
     found = LocalBackend().capabilities()
     assert found.isolation == "namespaces"
     assert found.fork
-    assert set(found.limits) | set(found.unenforced) == {"memory", "pids", "cpu", "disk", "open_files"}
-    assert "disk" in found.unenforced
+    assert set(found.limits) | set(found.unenforced) == {"memory", "pids", "cpu", "disk", "open_files", "wall"}
+    assert {"disk", "open_files", "wall"} <= set(found.limits)
 
 
 def test_usage_counts():

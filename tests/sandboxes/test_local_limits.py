@@ -1,0 +1,121 @@
+"""Limits that the local backend's warden holds: disk and wall time."""
+
+import os
+import time
+
+import pytest
+
+from forkgym.sandboxes import create
+from forkgym.sandboxes.errors import SandboxDeadError
+from forkgym.sandboxes.local import warden
+
+MB = 1 << 20
+
+
+def filler(count, size=2_000_000):
+    """A command that writes files of ``size`` bytes and then waits to be found out."""
+    return f"for i in {{1..{count}}}; do head -c {size} /dev/zero > f$i || exit 3; done; sleep 20"
+
+
+def test_what_is_over_the_disk_limit_is_killed_and_told_and_can_be_removed():
+    with create("local", limits={"disk": "16M"}) as box:
+        shell = box.shell()
+        shell.run("cd /tmp; export A=1")
+        result = box.exec(filler(200), timeout=120)
+        assert result.disk_full
+        assert not result.oom_killed
+        assert result.exit_code == -9
+        assert shell.run("pwd; echo $A").stdout == b"/tmp\n1\n"
+        kept = box.exec("ls")
+        assert kept.ok
+        assert not kept.disk_full
+        assert box.exec("rm f*; ls").stdout == b""
+        below = box.exec("head -c 8M /dev/zero > fits; sleep 0.5; ls")
+        assert below.stdout == b"fits\n"
+        assert not below.disk_full
+
+
+def test_names_count_even_if_files_are_empty():
+    with create("local", limits={"disk": "4M"}) as box:
+        assert box.exec("touch {1..20000}; sleep 20", timeout=120).disk_full
+        assert box.exec("find . -delete; ls").stdout == b""
+
+
+def test_a_neighbour_below_its_limit_is_not_touched():
+    with create("local", limits={"disk": "16M"}) as box, create("local", limits={"disk": "16M"}) as other:
+        other.shell().run("kept=1; head -c 8M /dev/zero > fits")
+        assert box.exec(filler(200), timeout=120).disk_full
+        assert other.shell().run("echo $kept").stdout == b"1\n"
+        assert other.shell().restarts == 0
+
+
+def test_the_limit_counts_from_the_last_fork():
+    with create("local", limits={"disk": "16M"}) as box:
+        box.exec("head -c 10M /dev/zero > before")
+        with box.fork()[0] as child:
+            for each in (box, child):
+                assert each.exec("head -c 10M /dev/zero > after; sleep 0.5; ls").stdout == b"after\nbefore\n"
+            assert child.exec(filler(200), timeout=120).disk_full
+
+
+def test_far_beyond_the_limit_the_sandbox_ends_and_says_why():
+    def write(box, count):
+        for number in range(count):
+            box.write_file(f"big{number}", bytes(4 * MB))  # written by the owner, whom no limit stops
+
+    with (
+        create("local", limits={"disk": "1M", "memory": "4G"}) as box,
+        pytest.raises(SandboxDeadError, match="far beyond its limit disk=1048576"),
+    ):
+        write(box, 400)
+
+
+def test_a_sandbox_ends_at_its_wall_limit_and_every_call_says_so():
+    begin = time.monotonic()
+    with create("local", limits={"wall": 1}) as box, create("local") as other:
+        shell = box.shell()
+        shell.run("true")
+        for call in (
+            lambda: box.exec("sleep 60"),
+            lambda: box.exec("true"),
+            lambda: shell.run("true"),
+            lambda: box.read_file("/etc/passwd"),
+            lambda: box.write_file("x", b""),
+            lambda: box.list_dir("/"),
+            box.fork,
+            box.snapshot,
+        ):
+            with pytest.raises(SandboxDeadError, match="wall=1 seconds"):
+                call()
+        assert time.monotonic() - begin < 50
+        assert not box.alive
+        assert other.exec("echo on").stdout == b"on\n"
+
+
+def test_a_sandbox_that_is_closed_before_needs_no_warden():
+    with create("local", limits={"wall": 0.3}) as box:
+        assert box.exec("echo on").stdout == b"on\n"
+    time.sleep(0.5)
+    with create("local") as box:
+        assert box.exec("echo on").stdout == b"on\n"
+
+
+def test_a_tree_is_measured_by_inode_and_never_through_a_link(tmp_path):
+    (tmp_path / "dir").mkdir()
+    (tmp_path / "dir" / "file").write_bytes(bytes(1 << 20))
+    os.link(tmp_path / "dir" / "file", tmp_path / "dir" / "same")
+    (tmp_path / "dir" / "out").symlink_to("/usr")
+    names = 3  # dir, file, out; "same" is the file
+    found = warden.measure(str(tmp_path))
+    assert (1 << 20) + names * 1024 <= found <= (1 << 20) + names * 1024 + 16384
+
+
+def test_a_deep_tree_is_measured(tmp_path):
+    deep = os.open(tmp_path, os.O_RDONLY)
+    for _ in range(300):
+        os.mkdir("d" * 50, dir_fd=deep)
+        below = os.open("d" * 50, os.O_RDONLY, dir_fd=deep)
+        os.close(deep)
+        deep = below
+    os.close(deep)
+    assert warden.measure(str(tmp_path)) >= 300 * 1024
