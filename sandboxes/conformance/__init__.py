@@ -1,7 +1,7 @@
-"""The contract of ``forkgym.sandboxes.base`` as cases that any backend can be run through.
+"""The contract of ``forkgym.sandboxes.base``, and attacks, as cases that any backend can be run through.
 
-``check(backend)`` prints a line per case and returns what passed. Each case states the values it expects; they follow
-from the contract, not from a backend.
+``check(backend)`` prints a line per case and returns what passed; ``suite="torture"`` attacks. Each case states the
+values it expects; they follow from the contract, not from a backend.
 """
 
 from __future__ import annotations
@@ -14,10 +14,12 @@ from dataclasses import dataclass
 from forkgym.errors import ConfigError
 from forkgym.registry import unknown
 from forkgym.sandboxes.base import Backend
-from forkgym.sandboxes.conformance import commands, files, forks, shells, walls
+from forkgym.sandboxes.conformance import commands, files, forks, shells, torture, walls
 from forkgym.sandboxes.conformance.expect import Case, Mismatch
 
 CASES: tuple[Case, ...] = (*commands.CASES, *shells.CASES, *files.CASES, *forks.CASES, *walls.CASES)
+TORTURE = torture.CASES
+SUITES: Mapping[str, tuple[Case, ...]] = {"contract": CASES, "torture": TORTURE}
 
 
 @dataclass(frozen=True)
@@ -33,15 +35,24 @@ class Report:
         return not self.failed
 
 
-def check(backend: Backend, names: Sequence[str] = (), echo: Callable[[str], object] | None = None) -> Report:
-    """Run the named cases (default: all) and report each in a line. Raises ``ConfigError`` for an unknown name."""
-    known = {case.name: case for case in CASES}
+def check(
+    backend: Backend,
+    names: Sequence[str] = (),
+    echo: Callable[[str], object] | None = None,
+    *,
+    suite: str = "contract",
+) -> Report:
+    """Run the named cases of a suite (default: all) and report each in a line. ``ConfigError`` for a wrong name."""
+    if suite not in SUITES:
+        raise ConfigError(unknown("conformance suite", suite, SUITES))
+    cases = SUITES[suite]
+    known = {case.name: case for case in cases}
     for name in names:
         if name not in known:
             raise ConfigError(unknown("conformance case", name, known))
     passed: list[str] = []
     failed: dict[str, str] = {}
-    for case in [known[name] for name in names] or CASES:
+    for case in [known[name] for name in names] or cases:
         start = time.monotonic()
         try:
             case.run(backend)
