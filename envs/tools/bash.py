@@ -70,6 +70,8 @@ def _report(result: ExecResult, timeout: float, restarted: bool) -> str:
         notes.append(f"[timed out after {timeout:g} s and was killed]")
     elif result.oom_killed:
         notes.append("[killed: out of memory]")
+    elif result.disk_full:
+        notes.append("[killed: over the limit of the disk; remove files before you go on]")
     elif result.exit_code != 0:
         notes.append(f"[exit code {result.exit_code}]")
     if restarted:
