@@ -12,9 +12,12 @@ from pathlib import Path
 
 import pytest
 
+from forkgym.sandboxes.conformance import SUITES
+
 ROOT = Path(__file__).parent.parent
 ROOMS = ("agents", "envs", "sandboxes", "tasks", "trainers")
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("*/README.md")])
+GROUPS = ("bench", "images", "tasks")
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 CODE = re.compile(r"`([^`\n]+)`")
 
@@ -87,7 +90,7 @@ def test_commands_in_docs_exist() -> None:
             assert set(words[1:]) <= targets, words
             seen += 1
         elif words[0] == "forkgym":
-            group = words[1:3] if words[1] == "tasks" else words[1:2]
+            group = words[1:3] if words[1] in GROUPS else words[1:2]
             shown = forkgym_help(*group)
             for option in (word for word in words if word.startswith("-")):
                 assert re.search(rf"(?<![\w-]){re.escape(option)}(?![\w-])", shown), words
@@ -101,15 +104,43 @@ def test_commands_in_docs_exist() -> None:
     assert seen >= 10
 
 
+def assert_exists(code: str) -> None:
+    """A file, or a test in it."""
+    path, _, name = code.partition("::")
+    assert (ROOT / path).exists(), code
+    if name:
+        assert re.search(rf"^def {name}\(", (ROOT / path).read_text(), re.MULTILINE), code
+
+
 def test_what_invariants_name_exists() -> None:
     text = (ROOT / "docs" / "invariants.md").read_text()
     named = [code for code in CODE.findall(text) if "/" in code and not code.startswith("forkgym/")]
     assert named
     for code in named:
-        path, _, name = code.partition("::")
-        assert (ROOT / path).exists(), code
-        if name:
-            assert re.search(rf"^def {name}\(", (ROOT / path).read_text(), re.MULTILINE), code
+        assert_exists(code)
+
+
+def test_what_the_page_on_sandboxes_names_exists() -> None:
+    named = CODE.findall((ROOT / "docs" / "sandboxes.md").read_text())
+    for suite, cases in SUITES.items():
+        known = {case.name for case in cases}
+        shown = {code.removeprefix(f"{suite}:") for code in named if code.startswith(f"{suite}:")}
+        shown.discard("")
+        assert shown
+        assert shown <= known, f"{suite}: no such case: {sorted(shown - known)}"
+    tests = [code for code in named if code.startswith("tests/")]
+    assert tests
+    for code in tests:
+        assert_exists(code)
+
+
+def test_code_on_the_page_on_sandboxes_runs(tmp_path: Path) -> None:
+    for code in blocks(ROOT / "docs" / "sandboxes.md", "python"):
+        done = subprocess.run(
+            [sys.executable, "-P", "-W", "error", "-c", code],
+            cwd=tmp_path, capture_output=True, text=True, timeout=100, check=False,
+        )  # fmt: skip
+        assert (done.returncode, done.stderr) == (0, "")
 
 
 @pytest.mark.parametrize("room", [*ROOMS, "src/forkgym/cli", "src/forkgym/viewer"])
