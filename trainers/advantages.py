@@ -16,28 +16,57 @@ from forkgym.trainers.kinds import Baseline, StdKind
 
 
 def group_advantage(
-    reward: Tensor, group: Tensor, *, baseline: Baseline, std: StdKind, eps: float, tolerance: float
+    reward: Tensor,
+    group: Tensor,
+    *,
+    baseline: Baseline,
+    std: StdKind,
+    eps: float,
+    tolerance: float,
+    length: Tensor | None = None,
 ) -> Tensor:
     """Advantage of each member against its own group: ``(r - baseline) / (std + eps)``.
 
     ``reward`` [M], ``group`` int64 [M]; returns float64 [M]. Members are episodes that were scored; one that failed is
-    not among them. A group whose rewards lie within ``tolerance``, or with one member, gives exactly 0.
+    not among them. A group whose rewards lie within ``tolerance``, or with one member, gives exactly 0, but with
+    ``baseline="zero"``.
 
     - ``baseline="mean"``: the group's mean (GRPO, arXiv 2402.03300); ``"loo"``: the mean of the others (RLOO, arXiv
-      2402.14740).
+      2402.14740); ``"length"``: the mean weighted by ``length`` [M], the members' trained tokens (OPO, arXiv
+      2505.23585); ``"zero"``: none (REINFORCE).
     - ``std="sample"``: divisor n-1; ``"population"``: divisor n; ``"none"``: no division (Dr. GRPO, arXiv 2503.20783);
-      ``"loo"``: the sample deviation of the others (with ``baseline="loo"``), undivided where they agree.
+      ``"loo"``: the sample deviation of the others (with ``baseline="loo"``), undivided where they agree; ``"mean"``:
+      the group's mean reward in place of a deviation (MaxRL), for rewards that are not negative.
     """
     if std == "loo" and baseline != "loo":
         raise ValueError("std='loo' needs baseline='loo'")
+    if baseline == "length" and length is None:
+        raise ValueError("baseline='length' needs the members' lengths")
     if not torch.isfinite(reward).all():
         raise ValueError("a group member has no finite reward; leave out members that were not scored")
     rewards = reward.to(torch.float64)
+    if std == "mean" and bool((rewards < 0).any()):
+        raise ValueError("std='mean' divides by the mean reward of a group, so no reward may be negative")
+    if baseline == "zero" and std == "none":
+        return rewards
+    lengths = torch.ones_like(rewards) if length is None else length.to(torch.float64)
     result = torch.zeros_like(rewards)
     for label in _labels(group):
         members = group == label
-        result[members] = _within_group(rewards[members], baseline, std, eps, tolerance)
+        result[members] = _within_group(rewards[members], lengths[members], baseline, std, eps, tolerance)
     return result
+
+
+def component_advantage(parts: Tensor, weights: Tensor, group: Tensor, *, eps: float, tolerance: float) -> Tensor:
+    """GDPO (arXiv 2601.05242): each reward component [M, K] is normalised in its group, then summed by ``weights`` [K].
+
+    Returns float64 [M]. A component that does not differ within a group adds nothing there, whatever its scale.
+    """
+    columns = [
+        weight * group_advantage(part, group, baseline="mean", std="sample", eps=eps, tolerance=tolerance)
+        for part, weight in zip(parts.unbind(1), weights.to(torch.float64), strict=True)
+    ]
+    return torch.stack(columns).sum(0)
 
 
 def has_signal(reward: Tensor, group: Tensor, tolerance: float) -> Tensor:
@@ -57,15 +86,24 @@ def _spread(values: Tensor) -> float:
     return float(values.max() - values.min()) if values.numel() > 1 else 0.0
 
 
-def _within_group(rewards: Tensor, baseline: Baseline, std: StdKind, eps: float, tolerance: float) -> Tensor:
+def _within_group(
+    rewards: Tensor, lengths: Tensor, baseline: Baseline, std: StdKind, eps: float, tolerance: float
+) -> Tensor:
     n = rewards.numel()
-    if _spread(rewards) <= tolerance:
+    if _spread(rewards) <= tolerance and baseline != "zero":
         return torch.zeros_like(rewards)
-    centred = rewards - rewards.mean()
+    if baseline == "zero":
+        centred = rewards
+    elif baseline == "length":
+        centred = rewards - (lengths * rewards).sum() / lengths.sum()
+    else:
+        centred = rewards - rewards.mean()
     if baseline == "loo":
         centred = centred * (n / (n - 1))
     if std == "none":
         return centred
+    if std == "mean":
+        return centred / (rewards.mean() + eps)
     if std == "loo":
         return centred / torch.stack([_std_of_others(rewards, i, eps, tolerance) for i in range(n)])
     return centred / (rewards.std(correction=1 if std == "sample" else 0) + eps)

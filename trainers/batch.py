@@ -123,6 +123,11 @@ def group_of_members(batch: Batch) -> Tensor:
     return result
 
 
+def tokens_of_members(batch: Batch) -> Tensor:
+    """Number of trained tokens of each member, over all its rows: int64 [M]."""
+    return torch.zeros(batch.reward.shape, dtype=torch.int64).index_add_(0, batch.member, batch.mask.sum(1))
+
+
 def spread_to_tokens(batch: Batch, advantage: Tensor) -> Tensor:
     """Each member's ``advantage`` [M] on all its trainable tokens, in all its rows: float32 [B, T]."""
     return torch.where(batch.mask, advantage.to(torch.float32)[batch.member][:, None], 0.0)

@@ -8,6 +8,13 @@ _STD = {
     "sample": "the group's sample standard deviation (divisor n-1)",
     "population": "the group's population standard deviation (divisor n)",
     "loo": "the sample standard deviation of the other members (1 where they agree)",
+    "mean": "the group's mean reward",
+}
+_BASELINE = {
+    "mean": " minus the group's mean",
+    "loo": " minus the mean of the other members",
+    "length": " minus the group's mean weighted by trained tokens",
+    "zero": "",
 }
 _AGGREGATION = {
     "token_mean": "sum over trained tokens / number of trained tokens in the update",
@@ -86,11 +93,18 @@ def _reward(reward: RewardSection) -> str:
 
 def _advantage(recipe: GrpoRecipe) -> str:
     advantage = recipe.advantage
-    baseline = "the group's mean" if advantage.baseline == "mean" else "the mean of the other members"
-    text = f"{advantage.estimator}: reward ({_reward(recipe.reward)}) minus {baseline}"
+    if advantage.estimator == "gdpo":
+        text = "gdpo: each reward component minus the group's mean"
+    else:
+        text = f"{advantage.estimator}: reward ({_reward(recipe.reward)}){_BASELINE[advantage.baseline]}"
     if advantage.std_kind != "none":
         text += f", over {_STD[advantage.std_kind]} + {advantage.eps:g}"
-    text += f"; 0 for a group whose rewards lie within {advantage.tolerance:g}"
+    if advantage.estimator == "gdpo":
+        text += f", times its weight, added up ({_reward(recipe.reward)})"
+    if advantage.baseline != "zero":
+        text += f"; 0 for a group whose rewards lie within {advantage.tolerance:g}"
+    if advantage.whitened:
+        text += "; then mean 0 and deviation 1 over all trained tokens of the step"
     if advantage.estimator == "dapo":
         text += f", which is replaced by a new group up to {advantage.max_rounds - 1} times"
     if advantage.truncated == "drop":

@@ -23,7 +23,7 @@ from forkgym.agents.policies.hf import HFPolicy
 from forkgym.agents.registry import make_agent, make_format
 from forkgym.errors import ConfigError
 from forkgym.trainers import checkpoint
-from forkgym.trainers.advantages import group_advantage, has_signal
+from forkgym.trainers.advantages import component_advantage, group_advantage, has_signal, whiten
 from forkgym.trainers.base import Batch
 from forkgym.trainers.batch import (
     build_batch,
@@ -31,6 +31,7 @@ from forkgym.trainers.batch import (
     keep_trainable,
     split_members,
     spread_to_tokens,
+    tokens_of_members,
 )
 from forkgym.trainers.checkpoint import TrainState
 from forkgym.trainers.command import command
@@ -190,7 +191,7 @@ class _Loop:
         self.emit(PhaseStarted(step, "train"))
         with clock.phase("train"):
             batch = build_batch(list(gathered.trained.values()))
-            batch.advantage = spread_to_tokens(batch, self._advantages(batch.reward, group_of_members(batch)))
+            batch.advantage = self._advantages(batch, list(gathered.trained.values()))
             updates = self._update(step, batch)
         metrics = {
             **episode_metrics(gathered.played, gathered.attempts),
@@ -250,16 +251,31 @@ class _Loop:
         for reason, count in kept.left_out.items():
             result.left_out[reason] = result.left_out.get(reason, 0) + count
 
-    def _advantages(self, reward: torch.Tensor, group: torch.Tensor) -> torch.Tensor:
-        section = self.recipe.advantage
-        return group_advantage(
-            reward,
-            group,
-            baseline=section.baseline,
-            std=section.std_kind,
-            eps=section.eps,
-            tolerance=section.tolerance,
-        )
+    def _advantages(self, batch: Batch, episodes: list[Episode]) -> torch.Tensor:
+        """Advantage of each trained token, float32 [B, T]."""
+        section, group = self.recipe.advantage, group_of_members(batch)
+        if section.estimator == "gdpo":
+            weights = self.recipe.reward.weights or {}
+            parts = [[episode.metrics[f"reward/{name}"] for name in weights] for episode in episodes]
+            each = component_advantage(
+                torch.tensor(parts, dtype=torch.float64).reshape(len(episodes), len(weights)),
+                torch.tensor(list(weights.values())),
+                group,
+                eps=section.eps,
+                tolerance=section.tolerance,
+            )
+        else:
+            each = group_advantage(
+                batch.reward,
+                group,
+                baseline=section.baseline,
+                std=section.std_kind,
+                eps=section.eps,
+                tolerance=section.tolerance,
+                length=tokens_of_members(batch),
+            )
+        spread = spread_to_tokens(batch, each)
+        return whiten(spread, batch.mask) if section.whitened else spread
 
     def _update(self, step: int, batch: Batch) -> list[Update]:
         """All optimizer updates of one step. A batch without any advantage, or without rows, changes nothing."""

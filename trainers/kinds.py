@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal
 
-Baseline = Literal["mean", "loo"]
-StdKind = Literal["sample", "population", "none", "loo"]
+Baseline = Literal["mean", "loo", "length", "zero"]
+StdKind = Literal["sample", "population", "none", "loo", "mean"]
 Aggregation = Literal["token_mean", "seq_mean_token_mean", "seq_mean_token_sum_norm"]
 PolicyLoss = Literal["ppo", "gspo", "gmpo", "cispo", "sapo", "topr", "dro", "dppo", "reinforce"]
 KlKind = Literal["k1", "k2", "k3"]

@@ -30,7 +30,16 @@ ESTIMATORS: dict[str, tuple[Baseline, StdKind]] = {
     "dapo": ("mean", "sample"),
     "dr_grpo": ("mean", "none"),
     "rloo": ("loo", "none"),
+    "maxrl": ("mean", "mean"),
+    "opo": ("length", "none"),
+    "reinforce": ("zero", "none"),
+    "reinforce_pp": ("zero", "none"),
+    "reinforce_pp_baseline": ("mean", "none"),
+    "gdpo": ("mean", "sample"),
 }
+"""Baseline and divisor of each advantage estimator."""
+WHITENED = ("reinforce_pp", "reinforce_pp_baseline", "gdpo")
+"""Estimators whose advantages are whitened over all trained tokens of the step."""
 
 
 class Section(BaseModel):
@@ -126,9 +135,11 @@ class RewardSection(Section):
 class AdvantageSection(Section):
     """How rewards become advantages."""
 
-    estimator: Literal["grpo", "dr_grpo", "rloo", "dapo"] = "grpo"
+    estimator: Literal[
+        "grpo", "dr_grpo", "rloo", "dapo", "maxrl", "opo", "reinforce", "reinforce_pp", "reinforce_pp_baseline", "gdpo"
+    ] = "grpo"
     std: StdKind | None = None
-    """Divisor; ``null`` takes the estimator's own (grpo and dapo: sample; dr_grpo and rloo: none)."""
+    """Divisor of grpo and dapo; ``null`` takes the estimator's own (grpo and dapo: sample)."""
     eps: NotNegative = 1e-6
     tolerance: NotNegative = 1e-4
     """Groups whose rewards lie within this range carry no signal and get exactly 0."""
@@ -146,6 +157,11 @@ class AdvantageSection(Section):
         return self.std or ESTIMATORS[self.estimator][1]
 
     @property
+    def whitened(self) -> bool:
+        """True if advantages are whitened over the trained tokens of the step."""
+        return self.estimator in WHITENED
+
+    @property
     def max_rounds(self) -> int:
         """Rounds of collection in one step."""
         return (self.rounds or 3) if self.estimator == "dapo" else 1
@@ -154,6 +170,10 @@ class AdvantageSection(Section):
     def _check(self) -> AdvantageSection:
         if self.estimator in ("dr_grpo", "rloo") and self.std not in (None, "none"):
             raise ValueError(f"{self.estimator} does not divide by a deviation; std must be none, not {self.std}")
+        if self.estimator not in ("grpo", "dapo", "dr_grpo", "rloo") and self.std is not None:
+            raise ValueError(f"std is an option of grpo and dapo, not of {self.estimator}; remove it")
+        if self.std == "mean":
+            raise ValueError("std: mean is what the estimator maxrl does; write estimator: maxrl")
         if self.std_kind == "none" and "eps" in self.model_fields_set:
             raise ValueError("eps has no effect without a deviation to divide by; remove it")
         if self.rounds is not None and self.estimator != "dapo":
@@ -347,6 +367,10 @@ class GrpoRecipe(Run):
 
     @model_validator(mode="after")
     def _check(self) -> GrpoRecipe:
+        if self.advantage.estimator == "gdpo" and self.reward.weights is None:
+            raise ValueError("advantage.estimator gdpo normalises reward components: give reward.weights")
+        if self.advantage.estimator == "gdpo" and self.reward.gate is not None:
+            raise ValueError("advantage.estimator gdpo sums components by weight: remove reward.gate")
         if self.batch.minibatches > self.rollout.groups * self.rollout.group_size:
             raise ValueError("batch.minibatches is larger than the number of episodes in a step")
         return self

@@ -91,3 +91,4 @@ class TokenGame:
             return
         episode.status, episode.reason = "finished", "submitted"
         episode.verdict = {"score": episode.reward, "resolved": episode.reward == 1.0}
+        episode.metrics["reward/score"] = episode.reward

@@ -128,8 +128,8 @@ def policy_update(
     """One optimizer update on ``rows`` of ``batch``, whose advantages are set.
 
     Denominators count all trainable tokens of ``rows``. Rows without advantage, whose gradient is exactly zero without
-    a penalty (KL, or that of ``dro``), are not computed; if none is left, the weights and the optimizer's moments stay as they are.
-    Raises ``NonFiniteError``.
+    a penalty (KL, or that of ``dro``), are not computed; if none is left, the weights and the optimizer's moments stay
+    as they are. Raises ``NonFiniteError``.
     """
     objective = recipe.objective
     weights = torch.zeros(batch.mask.shape)

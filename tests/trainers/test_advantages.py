@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from forkgym.trainers.advantages import gae, group_advantage, has_signal, returns_to_go, whiten
+from forkgym.trainers.advantages import component_advantage, gae, group_advantage, has_signal, returns_to_go, whiten
 
 KINDS: dict[str, dict[str, Any]] = {
     "grpo": {"baseline": "mean", "std": "sample"},
@@ -16,13 +16,16 @@ KINDS: dict[str, dict[str, Any]] = {
     "dr_grpo": {"baseline": "mean", "std": "none"},
     "rloo": {"baseline": "loo", "std": "none"},
     "loo": {"baseline": "loo", "std": "loo"},
+    "maxrl": {"baseline": "mean", "std": "mean"},
+    "opo": {"baseline": "length", "std": "none"},
 }
 
 
 def advantages(rewards: list[float], kind: str, eps: float = 1e-6, tolerance: float = 1e-4) -> list[float]:
     reward = torch.tensor(rewards, dtype=torch.float64)
     group = torch.zeros(len(rewards), dtype=torch.int64)
-    return group_advantage(reward, group, eps=eps, tolerance=tolerance, **KINDS[kind]).tolist()
+    length = torch.ones(len(rewards))
+    return group_advantage(reward, group, eps=eps, tolerance=tolerance, length=length, **KINDS[kind]).tolist()
 
 
 @pytest.mark.parametrize(
@@ -34,6 +37,7 @@ def advantages(rewards: list[float], kind: str, eps: float = 1e-6, tolerance: fl
         ("dr_grpo", 0.0, 0.75, -0.25),
         ("rloo", 0.0, 1.0, -1 / 3),
         ("loo", 0.0, 1.0, -0.577350),
+        ("maxrl", 0.0, 3.0, -1.0),
     ],
 )
 def test_f1_one_success_in_four(kind: str, eps: float, winner: float, loser: float) -> None:
@@ -45,6 +49,45 @@ def test_f1_one_success_in_four(kind: str, eps: float, winner: float, loser: flo
 )
 def test_f2_two_successes_in_four(kind: str, expected: float) -> None:
     assert advantages([1, 1, 0, 0], kind) == pytest.approx([expected, expected, -expected, -expected], abs=1e-6)
+
+
+def test_f11_the_baseline_of_opo_is_weighted_by_length() -> None:
+    found = group_advantage(
+        torch.tensor([1.0, 0.0, 1.0, 0.0]),
+        torch.zeros(4, dtype=torch.int64),
+        baseline="length",
+        std="none",
+        eps=0.0,
+        tolerance=1e-4,
+        length=torch.tensor([100, 300, 200, 400]),
+    )
+    assert found.tolist() == pytest.approx([0.7, -0.3, 0.7, -0.3])
+
+
+def test_without_a_baseline_every_reward_counts() -> None:
+    reward, group = torch.tensor([0.5, 0.5, -1.0]), torch.tensor([0, 0, 1])
+    found = group_advantage(reward, group, baseline="zero", std="none", eps=0.0, tolerance=1e-4)
+    assert found.tolist() == [0.5, 0.5, -1.0]
+
+
+def test_a_mean_as_divisor_needs_rewards_that_are_not_negative() -> None:
+    with pytest.raises(ValueError, match="negative"):
+        group_advantage(
+            torch.tensor([1.0, -1.0]),
+            torch.zeros(2, dtype=torch.int64),
+            baseline="mean",
+            std="mean",
+            eps=0.0,
+            tolerance=1e-4,
+        )
+
+
+def test_gdpo_normalises_each_component_before_it_adds_them() -> None:
+    # Column 0 is r = [1, 0, 0, 0] of F1 at 100 times its size; column 1 does not differ in group 0.
+    parts = torch.tensor([[100.0, 1], [0, 1], [0, 1], [0, 1], [0, 1], [0, 0]])
+    group = torch.tensor([0, 0, 0, 0, 1, 1])
+    found = component_advantage(parts, torch.tensor([1.0, 2.0]), group, eps=0.0, tolerance=1e-4)
+    assert found.tolist() == pytest.approx([1.5, -0.5, -0.5, -0.5, math.sqrt(2), -math.sqrt(2)], rel=1e-6)
 
 
 @pytest.mark.parametrize("kind", list(KINDS))

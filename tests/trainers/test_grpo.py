@@ -54,12 +54,21 @@ def weights(recipe: GrpoRecipe) -> bytes:
         ({"estimator": "dr_grpo"}, {"aggregation": "seq_mean_token_sum_norm", "l_max": 3}),
         ({"estimator": "rloo"}, {"aggregation": "seq_mean_token_mean"}),
         ({"estimator": "dapo"}, {"clip_high": 0.28}),
+        ({"estimator": "maxrl"}, {"loss": "cispo"}),
+        ({"estimator": "opo"}, {"loss": "sapo"}),
+        ({"estimator": "reinforce"}, {"loss": "topr"}),
+        ({"estimator": "reinforce_pp"}, {"loss": "reinforce"}),
+        ({"estimator": "reinforce_pp_baseline"}, {"loss": "dppo"}),
+        ({"estimator": "gdpo"}, {"loss": "dro"}),
+        ({"estimator": "grpo"}, {"loss": "gspo"}),
+        ({"estimator": "grpo"}, {"loss": "gmpo", "old_logprobs": "recompute"}),
     ],
 )
 def test_every_estimator_learns(recipe: MakeRecipe, advantage: dict[str, Any], objective: dict[str, Any]) -> None:
     setup = recipe(
         advantage=advantage,
         objective=objective,
+        reward={"weights": {"score": 1.0}},
         rollout={"groups": 3, "group_size": 8},
         eval={"every": 15, "episodes_per_task": 20, "temperature": 1.0},
         steps=15,
