@@ -6,7 +6,7 @@ from forkgym.sandboxes import create
 
 SETUP = """
 git init -q repo && cd repo && git config user.name a && git config user.email a@b
-for i in $(seq 60); do git commit -q --allow-empty -m "commit $i"; done
+for i in $(seq 200); do git commit -q --allow-empty -m "commit $i"; done
 """
 
 
@@ -22,9 +22,9 @@ def shell():
     ("command", "line"),
     [
         ("git log", b"    commit 1"),
-        ("git log -p --stat", b"    commit 60"),
-        ("git show HEAD", b"    commit 60"),
-        ("git diff HEAD~50; echo done", b"done"),
+        ("git log -p --stat", b"    commit 200"),
+        ("git show HEAD", b"    commit 200"),
+        ("git diff HEAD~100; echo done", b"done"),
         ("git branch -a", b"* "),
         ("git help -a | head -n 3; echo done", b"done"),
         ("git commit --allow-empty; echo done", b"done"),

@@ -25,7 +25,7 @@ def test_children_of_a_timed_out_command_are_gone():
     seconds = f"7{uuid.uuid4().int % 10**9:09}"
     with create() as box:
         before = count(box)
-        for _ in range(10):
+        for _ in range(20):
             assert box.exec(f"sh -c 'sleep {seconds}; true'", timeout=0.1).timed_out
             assert on_the_host(f"sleep\0{seconds}") == 0
         assert count(box) == before
