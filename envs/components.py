@@ -9,6 +9,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterable
+from typing import Literal
 
 from forkgym.envs.base import Call, Evidence
 from forkgym.tasks.base import FileChange
@@ -31,13 +32,13 @@ def applies(evidence: Evidence) -> float:
 
 
 def fixed(evidence: Evidence) -> float:
-    """The share that passes of the hidden tests that failed before (fail to pass)."""
-    return _component(evidence, "fixed")
+    """The share that passes of the hidden tests that fail without a solution (fail to pass)."""
+    return _share(evidence, before="failed")
 
 
 def kept(evidence: Evidence) -> float:
-    """The share that still passes of the hidden tests that passed before (pass to pass)."""
-    return _component(evidence, "kept")
+    """The share that still passes of the hidden tests that pass without a solution (pass to pass)."""
+    return _share(evidence, before="passed")
 
 
 def minimal(evidence: Evidence) -> float:
@@ -75,14 +76,18 @@ def tested(evidence: Evidence) -> float:
     return float(bool(writes) and any(_is_test(call) for call in evidence.calls[writes[-1] + 1 :]))
 
 
-def _component(evidence: Evidence, name: str) -> float:
-    value = evidence.verdict.components.get(name)
-    if value is None:
+def _share(evidence: Evidence, before: Literal["failed", "passed"]) -> float:
+    """By the task's proof, which says how each hidden test ends where nothing was done. Without such tests: 1.0."""
+    broken = evidence.task.proof.get("fail_to_pass")
+    if broken is None:
         raise GradingError(
-            f"{evidence.task.id}: the reward {name!r} needs a grader that tells fail-to-pass from pass-to-pass tests; "
-            "this one gives " + (", ".join(evidence.verdict.components) or "no components")
+            f"{evidence.task.id}: the rewards 'fixed' and 'kept' need a proof that names the fail-to-pass tests; "
+            "forkgym tasks verify --write makes one"
         )
-    return value
+    if evidence.verdict.hacks:
+        return 0.0
+    found = [finding.passed for finding in evidence.verdict.findings if (finding.id in broken) == (before == "failed")]
+    return sum(found) / len(found) if found else 1.0
 
 
 def _content(change: FileChange) -> bytes | None:

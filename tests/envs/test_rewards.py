@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from forkgym.envs import rewards
 from forkgym.envs.base import Call, Evidence
 from forkgym.errors import ConfigError
-from forkgym.tasks.base import FileChange, Grading, Submission, Task, Verdict
+from forkgym.tasks.base import FileChange, Finding, Grading, Submission, Task, Verdict
 from forkgym.tasks.errors import GradingError
 
 BASE = b"import os\n\n\ndef half(x):\n    return x / 3\n"
@@ -25,7 +26,7 @@ TASK = Task(
     oracle={"half.py": GOLD},
     grading=Grading("unittest", ("a",)),
 )
-HALF = Verdict(score=0.5, resolved=False, stage="unresolved", components={"tests": 0.75, "fixed": 0.0, "kept": 1.0})
+HALF = Verdict(score=0.5, resolved=False, stage="unresolved", components={"tests": 0.75})
 FULL = Verdict(score=1.0, resolved=True, stage="resolved")
 BROKEN = Verdict(score=None, resolved=False, stage="error", error="no report")
 
@@ -48,13 +49,24 @@ def test_rewards_of_the_verdict():
     assert [value("resolved", shown(v)) for v in (HALF, FULL)] == [0.0, 1.0]
     assert [value("score", shown(v)) for v in (HALF, FULL)] == [0.5, 1.0]
     assert [value("tests", shown(v)) for v in (HALF, FULL)] == [0.75, 1.0]
-    assert (value("fixed", shown(HALF)), value("kept", shown(HALF))) == (0.0, 1.0)
     assert value("forkgym.envs.rewards:score", shown(HALF)) == 0.5
     assert value(lambda evidence: -1, shown(FULL)) == -1.0
     with pytest.raises(ConfigError, match="did you mean 'resolved'"):
         rewards.build("resolve")
-    with pytest.raises(GradingError, match="gives no components"):
-        value("fixed", shown(FULL))
+
+
+def test_fixed_and_kept_go_by_the_proof():
+    findings = tuple(Finding(name, passed) for name, passed in (("a", True), ("b", False), ("c", True)))
+    verdict = replace(HALF, findings=findings)
+    proven = replace(TASK, proof={"fail_to_pass": ["a", "b"]})
+    evidence = replace(shown(verdict), task=proven)
+    assert (value("fixed", evidence), value("kept", evidence)) == (0.5, 1.0)
+    forged = replace(evidence, verdict=replace(verdict, hacks=("forged",)))
+    assert (value("fixed", forged), value("kept", forged)) == (0.0, 0.0)
+    all_broken = replace(evidence, task=replace(TASK, proof={"fail_to_pass": ["a", "b", "c"]}))
+    assert (value("fixed", all_broken), value("kept", all_broken)) == (pytest.approx(2 / 3), 1.0)
+    with pytest.raises(GradingError, match="verify --write"):
+        value("fixed", shown(verdict))
 
 
 @pytest.mark.parametrize(
