@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import tempfile
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 
@@ -19,11 +19,23 @@ from forkgym.sandboxes import state
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 
+_FOLDERS = ("/dev/shm", "/var/tmp", "/tmp")
+_PLACE = "forkgym-test-"
+
+
+def sweep_places(folders: Iterable[str] = _FOLDERS) -> None:
+    """Remove the places that killed runs of this user left behind."""
+    for path in (path for folder in folders for path in Path(folder).glob(f"{_PLACE}*-*")):
+        owner = state.Owner.from_tag(path.name.removeprefix(_PLACE).rpartition("-")[0])
+        if owner is not None and not owner.alive() and path.stat().st_uid == os.geteuid():
+            state.remove_tree(path)
+
+
 @contextlib.contextmanager
 def make_place() -> Generator[Path]:
     """A directory that every user may enter and that can hold overlays, as /tmp of a container can't."""
-    for folder in ("/dev/shm", "/var/tmp", "/tmp"):
-        path = Path(tempfile.mkdtemp(prefix="forkgym-test-", dir=folder))
+    for folder in _FOLDERS:
+        path = Path(tempfile.mkdtemp(prefix=f"{_PLACE}{state.Owner.current().tag()}-", dir=folder))
         if state._unfit(path) is None:
             path.chmod(0o755)
             try:
@@ -41,9 +53,16 @@ def places() -> Callable[[], AbstractContextManager[Path]]:
     return make_place
 
 
+@pytest.fixture(name="sweep_places")
+def give_sweep_places() -> Callable[[Iterable[str]], None]:
+    """``sweep_places(folders)``: what every run begins with."""
+    return sweep_places
+
+
 @pytest.fixture(scope="session", autouse=True)
 def own_state() -> Iterator[Path]:
     """The state directory of this run: the user's own is never touched, and nothing of this one is left behind."""
+    sweep_places()
     with make_place() as place, pytest.MonkeyPatch.context() as patch:
         patch.setenv(state.ENVIRONMENT, str(place / "state"))
         yield state.state_dir()

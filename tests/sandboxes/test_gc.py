@@ -136,3 +136,15 @@ def test_closing_leaves_no_file_group_or_process(token):
     assert not processes_with(token)
     wait_until(lambda: not boxes_of(os.getpid()) and names("layers") <= layers and not names("trash"))
     wait_until(lambda: groups_of(os.getpid()) <= groups)
+
+
+def test_the_next_run_of_the_tests_sweeps_what_a_killed_one_left(sweep_places, tmp_path):
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as run:
+        dead = state._owner(run.pid).tag()
+        run.kill()
+    for tag in (dead, state.Owner.current().tag()):
+        (tmp_path / f"forkgym-test-{tag}-abc" / "state").mkdir(parents=True)
+    (tmp_path / "forkgym-test-mine").mkdir()
+    sweep_places([tmp_path])
+    alive = f"forkgym-test-{state.Owner.current().tag()}-abc"
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([alive, "forkgym-test-mine"])
