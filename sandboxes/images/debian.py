@@ -38,9 +38,8 @@ printf '#!/bin/sh\\nexit 101\\n' >/usr/sbin/policy-rc.d
 chmod 755 /usr/sbin/policy-rc.d
 install --force-depends
 mkdir -p /home/agent
-echo 'agent:x:1000:1000:agent:/home/agent:/bin/bash' >>/etc/passwd
+echo 'agent:*:1000:1000:agent:/home/agent:/bin/bash' >>/etc/passwd
 echo 'agent:x:1000:' >>/etc/group
-echo 'agent:!:19000:0:99999:7:::' >>/etc/shadow
 chown 1000:1000 /home/agent
 printf '127.0.0.1 localhost\\n::1 localhost\\n127.0.1.1 sandbox\\n' >/etc/hosts
 echo sandbox >/etc/hostname

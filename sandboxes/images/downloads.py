@@ -54,11 +54,12 @@ def wheels(requirements: Sequence[str], python: str, into: Path) -> None:
     _run(command, "pip", "only packages with a wheel for the image's Python can be installed")
 
 
-def npm_cache(packages: Sequence[str], into: Path, scratch: Path) -> None:
-    """Fill an npm cache at ``into`` with ``packages`` and all they need."""
+def npm_cache(packages: Sequence[str], into: Path, scratch: Path) -> str:
+    """Fill an npm cache at ``into`` with ``packages`` and all they need; returns the registry's address."""
     command = ["npm", "install", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error"]
     command += [f"--cache={into}", f"--prefix={scratch}", *packages]
     _run(command, "npm", "")
+    return _run(["npm", "config", "get", "registry"], "npm", "").strip()
 
 
 def _run(command: list[str], what: str, hint: str) -> str:

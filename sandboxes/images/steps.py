@@ -27,7 +27,8 @@ install() {{
 
 _PIP = """set -e
 export PIP_BREAK_SYSTEM_PACKAGES=1 PIP_ROOT_USER_ACTION=ignore PIP_NO_CACHE_DIR=1
-python3 "$(echo {delivery}/pip-*.whl)"/pip install --quiet --disable-pip-version-check --no-index --find-links={delivery} "$@"
+pip=$(echo {delivery}/pip-*.whl)
+python3 "$pip/pip" install --quiet --disable-pip-version-check --no-index --find-links={delivery} "$@"
 """
 _NPM = """set -e
 cache=$(mktemp -d)
@@ -93,9 +94,10 @@ def _pip(packages: Sequence[str], box: Sandbox, delivery: Path) -> None:
 
 def _npm(packages: Sequence[str], box: Sandbox, delivery: Path) -> None:
     command(box, ["npm", "--version"])
-    downloads.npm_cache(packages, delivery / "npm", delivery / "modules")
+    registry = downloads.npm_cache(packages, delivery / "npm", delivery / "modules")
     open_up(delivery)
-    command(box, ["bash", "-c", _NPM.format(delivery=DELIVERY), "npm", *packages])
+    words = [f"--registry={registry}", *packages]  # the cache knows packages by their address
+    command(box, ["bash", "-c", _NPM.format(delivery=DELIVERY), "npm", *words])
 
 
 _INSTALLERS: dict[str, Callable[[Sequence[str], Sandbox, Path], None]] = {"apt": _apt, "pip": _pip, "npm": _npm}

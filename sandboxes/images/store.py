@@ -74,8 +74,8 @@ class Store:
 
     def find(self, ref: str) -> Chain:
         """The image of this name or ``name@id``. Raises ``ImageError``."""
-        name, _, pinned = ref.partition("@")
-        top = pinned or self._top(name)
+        name, at, pinned = ref.partition("@")
+        top = pinned if at else self._top(name)
         if not NAME.fullmatch(name) or not _ID.fullmatch(top):
             raise ImageError(self._unknown(ref))
         return self.chain(name, top)
