@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import re
 from collections.abc import Iterable, Iterator
 from fnmatch import fnmatchcase
 from importlib.resources import files
@@ -47,13 +48,19 @@ def library_root() -> Path:
     return Path(str(files("forkgym.tasks") / "library"))
 
 
-def folders(root: Path, prefix: str = "") -> list[TaskFolder]:
-    """All task folders in ``root``, itself included, by path; the relative path stands in for a missing ``id``."""
+def folders(root: Path, beginning: str = "") -> list[TaskFolder]:
+    """All task folders in ``root``, itself included, by path; the relative path stands in for a missing ``id``.
+
+    ``beginning`` leaves out, unread, those whose relative path can hold no task whose id begins so.
+    """
     found: list[TaskFolder] = []
     for folder, names, present in os.walk(root):
+        relative = Path(folder).relative_to(root).as_posix()
+        if not (relative + "/").startswith(beginning) and not beginning.startswith(relative + "/") and relative != ".":
+            names.clear()
+            continue
         if TASK_FILE in present:
-            relative = Path(folder).relative_to(root).as_posix()
-            found.append(TaskFolder(Path(folder), prefix + (relative if relative != "." else root.resolve().name)))
+            found.append(TaskFolder(Path(folder), relative if relative != "." else root.resolve().name))
             names.clear()
         # What a builder has at work stands in a hidden folder.
         names[:] = sorted(name for name in names if name not in IGNORED_DIRECTORIES and not name.startswith("."))
@@ -87,14 +94,15 @@ def _entries(spec: Spec) -> Iterator[Entry]:
 
 def _matching(pattern: str) -> list[Entry]:
     wanted = pattern.rstrip("/")
-    found = [e for e in _library() if fnmatchcase(e.id, pattern) or (wanted and e.id.startswith(wanted + "/"))]
+    beginning = re.split(r"[*?[]", wanted)[0]
+    found = [e for e in _library(beginning) if fnmatchcase(e.id, pattern) or (wanted and e.id.startswith(wanted + "/"))]
     if found:
         return found
     if os.path.exists(pattern):
         return _below(Path(pattern))
     if globbed := _globbed(pattern):
         return globbed
-    ids = [entry.id for entry in _library()]
+    ids = [entry.id for entry in _library("")]
     raise TaskNotFoundError(f"{not_found(pattern, ids)}. It is no path here either")
 
 
@@ -119,8 +127,9 @@ def _below(root: Path) -> list[Entry]:
 
 
 @functools.cache
-def _library() -> tuple[Entry, ...]:
-    return tuple(entry for folder in folders(library_root()) for entry in _of_folder(folder))
+def _library(beginning: str) -> tuple[Entry, ...]:
+    """The bundled tasks whose ids may begin so; their ids are their paths."""
+    return tuple(entry for folder in folders(library_root(), beginning) for entry in _of_folder(folder))
 
 
 def _of_folder(folder: TaskFolder) -> list[Entry]:

@@ -2,8 +2,8 @@
 
     .venv/bin/python benchmarks/learning/run.py --seeds 3
 
-Each seed is a ``forkgym demo`` without its time limit: its own order of demonstrations and tasks, its own sampling, its own held-out
-seeds. Writes ``benchmarks/learning/RESULTS.md``; runs stay in ``runs/learning``.
+Each seed is a ``forkgym demo`` without its time limit: its own order of demonstrations and tasks, its own sampling,
+its own held-out seeds. Writes ``benchmarks/learning/RESULTS.md``; runs stay in ``runs/learning``.
 """
 
 from __future__ import annotations
