@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from forkgym.sandboxes.base import Sandbox
@@ -12,8 +13,9 @@ from forkgym.tasks.tree import HostileTreeError, TooLargeError
 SCANNED = ("/tmp", "/var/tmp", "/home", "/root", "/opt", "/srv", "/mnt")
 CEILING = 1 << 30
 _READABLE = 'for d; do if [ -d "$d" ] && [ -r "$d" ] && [ -x "$d" ]; then echo "$d"; fi; done'
-# Shorter lines of a hidden test, such as `import unittest`, say nothing.
+# Shorter lines, and those that only bring names in, say nothing: any program may hold them.
 TELLING_LINE = 20
+_COMMON = re.compile(rb"(import|from|use|using|package|#include|const \w+ = require)\b")
 
 
 class _GitError(Exception):
@@ -54,10 +56,11 @@ def _needles(task: Task) -> dict[bytes, str]:
     whole |= {f"hidden file {path}": data for path, data in task.hidden.items() if data}
     needles: dict[bytes, str] = {}
     for what, data in whole.items():
-        needles[data] = what
+        if data not in shown:  # a file that was only moved is there before
+            needles[data] = what
         for line in data.splitlines():
             text = line.strip()
-            if len(text) >= TELLING_LINE and text not in shown:
+            if len(text) >= TELLING_LINE and not _COMMON.match(text) and text not in shown:
                 needles[text] = f"a line of {what}"
     return needles
 

@@ -26,7 +26,7 @@ from forkgym.tasks.builders import history, instruction, measure, taskfolder
 from forkgym.tasks.builders.environments import Environments
 from forkgym.tasks.builders.history import Fix, UnfitCommit
 from forkgym.tasks.builders.instruction import Rewriter
-from forkgym.tasks.builders.ledger import Decision, Ledger
+from forkgym.tasks.builders.ledger import REPORT, Decision, Ledger
 from forkgym.tasks.builders.projects import Project, is_document, project_of
 from forkgym.tasks.errors import BuildError, GradingError, SetupError
 from forkgym.tasks.workspace import Bases
@@ -41,6 +41,15 @@ COMMIT = (
     "GIT_COMMITTER_DATE=2020-01-01T00:00:00Z && git init -q -b main . && rm -f .git/hooks/* && "
     "git -c core.autocrlf=false add -A -f . && git commit -q --no-verify -m Base"
 )
+# Reasons that say nothing about what the repository needs; and those for which no test could be run.
+PASSED_OVER = (
+    "first commit",
+    "no source changed",
+    "no test changed",
+    "change too large",
+    "changes links or permissions",
+)
+UNBUILDABLE = ("environment cannot be built", "set-up fails", "part of the test runner")
 Progress = Callable[[Decision], None]
 
 
@@ -83,9 +92,9 @@ def build_from_repo(
             )
     finally:
         bases.close()
-    if not report["kept"] and set(report["dropped"]) <= {"environment cannot be built"}:
-        detail = report["candidates"][0]["detail"] if report["candidates"] else "no commit changes sources and tests"
-        raise BuildError(f"{source}: no task could be built: {detail}")
+    tried = [item for item in report["candidates"] if item["reason"] not in PASSED_OVER]
+    if tried and all(item["reason"] in UNBUILDABLE for item in tried):
+        raise BuildError(f"{source}: {tried[0]['reason']}: {tried[0]['detail']}; {out / REPORT} has all commits")
     return report
 
 
