@@ -34,11 +34,14 @@ class Files:
             size = os.fstat(fd).st_size
             if max_bytes is None and size > _LARGEST_READ:
                 raise SandboxFileError(errno.EFBIG, f"{size} bytes; give max_bytes, or download the file", path)
-            data = bytearray()
-            bound = _LARGEST_READ if max_bytes is None else max_bytes
-            while len(data) < bound and (chunk := os.read(fd, min(_CHUNK, bound - len(data)))):
-                data += chunk
-            return bytes(data)
+            parts: list[bytes] = []
+            left = _LARGEST_READ if max_bytes is None else max_bytes
+            step = size + 1  # the whole file at once; what is growing, or has no size, comes in chunks
+            while left > 0 and (part := os.read(fd, min(step, left))):
+                parts.append(part)
+                left -= len(part)
+                step = _CHUNK
+            return b"".join(parts)
 
     def write(self, path: str, data: bytes, mode: int) -> None:
         """See ``Sandbox.write_file``."""
