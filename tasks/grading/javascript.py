@@ -92,7 +92,7 @@ def _environment() -> dict[str, str]:
 
 
 def _test_files(job: Job) -> list[str]:
-    return list(dict.fromkeys(test.partition(SEPARATOR)[0] for test in job.task.grading.tests))
+    return list(dict.fromkeys(map(_file, job.task.grading.tests)))
 
 
 def _canaries(job: Job, tool: str) -> tuple[str, dict[str, bytes]]:
@@ -138,7 +138,17 @@ def _results(job: Job, ended: ExecResult, found: list[Result] | None) -> Results
     if found is None:
         why = "" if ended.timed_out else f"the run left no readable report (exit code {ended.exit_code})"
         return Results((), broken=why and why + tail(ended.stderr or ended.stdout))
-    return Results(found)
+    # What stands in a file's way, such as a module that cannot be read, is reported as a failure of the file's own.
+    tests = job.task.grading.tests
+    ran = {_file(result.id) for result in found if result.id in tests}
+    failures = {_file(result.id): result.message for result in found if result.status == "failed"}
+    why = {file: message for file, message in failures.items() if message and file not in ran}
+    missing = {test: f"not run: {why[_file(test)]}" for test in tests if _file(test) in why}
+    return Results(found, missing=missing)
+
+
+def _file(test: str) -> str:
+    return test.partition(SEPARATOR)[0]
 
 
 def _node_results(job: Job, data: bytes) -> list[Result] | None:

@@ -33,7 +33,7 @@ def screen(
     directory named tests, test, spec and the like above each hidden file. ``solution`` are the paths that the reference
     solution changes: of these, manifests are kept.
     """
-    roots = test_roots(hidden) if test_paths is None else frozenset(test_paths)
+    roots = roots_of_tests(hidden) if test_paths is None else frozenset(test_paths)
     reasons: dict[str, str] = {}
     for path in submission.changes:
         reason = _reason(path, hidden, roots)
@@ -52,7 +52,7 @@ def screen(
     return replace(submission, changes=kept), dict(sorted(reasons.items()))
 
 
-def test_roots(hidden: Iterable[str]) -> frozenset[str]:
+def roots_of_tests(hidden: Iterable[str]) -> frozenset[str]:
     """The outermost directory above each hidden file that is named as directories of tests are."""
     named = ([above for above in _above(path) if _name(above) in TEST_DIRECTORIES] for path in hidden)
     return frozenset(directories[0] for directories in named if directories)

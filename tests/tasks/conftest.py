@@ -60,19 +60,24 @@ def bases() -> Iterator[Bases]:
     found.close()
 
 
-def _with_program(bases: Bases, *command: str) -> str:
-    """The first line that a program of the image prints, or a skip."""
-    with bases.backend.create(SandboxSpec()) as box:
-        result = box.exec(command, cwd="/")
-    if not result.ok:
-        pytest.skip(f"the image 'host' has no {' '.join(command[:3])}; .ci/run installs what this test needs")
-    return (result.stdout or result.stderr).decode().splitlines()[0]
+@pytest.fixture(scope="session")
+def has_program(bases: Bases) -> Callable[..., str]:
+    """``has_program(*command)``: the first line that a program of the image prints; the test is skipped without it."""
+
+    def ask(*command: str) -> str:
+        with bases.backend.create(SandboxSpec()) as box:
+            result = box.exec(command, cwd="/")
+        if not result.ok:
+            pytest.skip(f"the image 'host' has no {' '.join(command[:3])}; .ci/run installs what this test needs")
+        return result.stdout.decode().partition("\n")[0]
+
+    return ask
 
 
 @pytest.fixture(scope="session")
-def sandbox_pytest(bases: Bases) -> str:
+def sandbox_pytest(has_program: Callable[..., str]) -> str:
     """The version of the pytest that the image's own interpreter has."""
-    return _with_program(bases, "python3", "-m", "pytest", "--version")
+    return has_program("python3", "-m", "pytest", "--version")
 
 
 @pytest.fixture
