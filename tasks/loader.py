@@ -24,7 +24,8 @@ def load(spec: Spec, *, split: str | None = None) -> TaskSet:
 
     ``spec`` is a pattern over the bundled library (``swe/tiny/*``; a ``*`` also matches slashes, and the id of a family
     stands for all its variants), the path of a task folder or of a folder that holds some, a pattern of such paths
-    (``mytasks/*``), a ``Task``, a ``TaskSet``, or a list of any of these. Task files are read when a task is taken out of the set.
+    (``mytasks/*``), a ``Task``, a ``TaskSet``, or a list of any of these. Task files are read when a task is taken out
+    of the set.
 
     Raises ``TaskNotFoundError`` if nothing matches or the split is empty, and ``TaskFormatError`` for a malformed task
     and for two tasks with one id.
