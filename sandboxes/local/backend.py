@@ -22,7 +22,7 @@ _NOTES = (
 _ROOTLESS_NOTES = (
     "one user of the host serves all users inside: root inside may add files to system directories, "
     "but not change those of the host's /usr",
-    "directories of the image cannot be renamed (EXDEV)",
+    "directories of the image, or from before the last fork or snapshot, cannot be renamed (EXDEV; mv copies them)",
 )
 
 

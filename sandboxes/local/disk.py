@@ -6,7 +6,6 @@ A layer directory holds, for each volume, a part ``<volume>`` and the overlay's 
 
 from __future__ import annotations
 
-import contextlib
 import os
 import stat
 import threading
@@ -19,7 +18,7 @@ from typing import Any
 from forkgym.sandboxes import state
 from forkgym.sandboxes.base import SandboxSpec
 from forkgym.sandboxes.errors import SandboxError, SandboxLimitError, SnapshotError
-from forkgym.sandboxes.local import cleanup, launcher, warden
+from forkgym.sandboxes.local import cleanup, launcher, measuring, warden
 from forkgym.sandboxes.local.image import Image
 from forkgym.sandboxes.local.mounts import VOLUMES
 from forkgym.sandboxes.owner.reply import Refused, ask
@@ -101,20 +100,14 @@ class Disk:
         return not any(os.listdir(self._upper / volume) for volume in VOLUMES)
 
     def used(self) -> int | None:
-        """Bytes that the writable layer occupies; ``None`` for a tree too deep to be walked.
+        """Bytes that the writable layer occupies; ``None`` for a tree that cannot be walked, such as a very deep one.
 
         What was written before the last freeze belongs to frozen layers.
         """
-        blocks = 0
-        for volume in VOLUMES:
-            try:
-                for _, _, files, top in os.fwalk(self._upper / volume):
-                    for name in files:
-                        with contextlib.suppress(FileNotFoundError):
-                            blocks += os.stat(name, dir_fd=top, follow_symlinks=False).st_blocks
-            except (RecursionError, OSError):  # a tree of a thousand levels: it holds a descriptor for each
-                return None
-        return blocks * 512
+        try:
+            return sum(measuring.named(str(self._upper / volume)) for volume in VOLUMES)
+        except OSError:
+            return None
 
     def overruns(self) -> int:
         """How many times the warden found more here than allowed, and killed what ran."""

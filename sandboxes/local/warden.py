@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
 from forkgym.sandboxes.guest import syscalls, wire
+from forkgym.sandboxes.local import measuring
 
 # In a sandbox's directory: a byte for each time that it was over its disk limit, and why it was ended.
 OVERRUNS, CAUSE = "overruns", "cause"
@@ -28,7 +29,6 @@ _AT_MOST_EVERY = 1.0  # seconds between measurements that no growth calls for,
 _AT_MOST_EVERY_OVER = 0.1  # and of a sandbox that is over its limit
 _SHARE = 20  # those take at most one part of so many of the time
 _HASTE = 3  # and the others, of one sandbox, one of so many
-_NAME = 1024  # bytes that a name counts for, whatever its file holds: an inode costs as much
 _SLACK = 1 << 20  # bytes that commands may need to remove others
 _TOO_MUCH = 256 << 20  # bytes; a sandbox that is over twice its limit and this is ended
 
@@ -93,7 +93,7 @@ class Warden:
         end = time.monotonic() + wall if wall is not None else float("inf")
         box = _Box(fds[0], message["directory"], message["disk"], wall, end)
         try:
-            box.around = _held(box.directory)
+            box.around = measuring.held(box.directory)
         except FileNotFoundError:  # it is closed already
             os.close(box.pidfd)
             return
@@ -109,7 +109,7 @@ class Warden:
         bounded = [box for box in self._boxes.values() if box.disk is not None]
         if not bounded:
             return
-        around = _held(bounded[0].directory)
+        around = measuring.held(bounded[0].directory)
         changed, self._last = around != self._last, around
         self._pause = _BUSY if changed else _CALM
         for box in bounded:
@@ -126,7 +126,9 @@ class Warden:
     def _measure(self, box: _Box, around: int, most: int) -> None:
         begin = time.monotonic()
         try:
-            box.used = measure(box.directory)
+            box.used = measuring.named(box.directory)
+            if box.disk is not None and most > box.disk:
+                box.used += measuring.nameless(box.pidfd)
         except FileNotFoundError:
             return  # files vanish while they are counted; the next look comes soon
         except OSError:
@@ -145,7 +147,7 @@ class Warden:
             file.write(b"x")
         self._sweep(box.pidfd)
         with contextlib.suppress(OSError):
-            box.used = measure(box.directory)
+            box.used = measuring.named(box.directory)
         box.allowed = max(disk, box.used + _SLACK)
 
     def _end(self, box: _Box, cause: str) -> None:
@@ -177,45 +179,3 @@ def watch(warden: socket.socket, pidfd: int, directory: str, disk: int | None, w
     """Hold the sandbox whose writable layers lie in ``directory`` to these limits (bytes, seconds)."""
     if disk is not None or wall is not None:
         wire.send(warden, {"directory": directory, "disk": disk, "wall": wall}, [pidfd])
-
-
-def measure(directory: str) -> int:
-    """Bytes that a tree occupies; each inode counts once, and for its name alone ``_NAME``. Follows no link."""
-    total, seen = 0, set[int]()
-    levels: list[tuple[int, list[str]]] = [_open(directory, None)]
-    try:
-        while levels:
-            handle, names = levels[-1]
-            if not names:
-                os.close(levels.pop()[0])
-                continue
-            name = names.pop()
-            try:
-                status = os.stat(name, dir_fd=handle, follow_symlinks=False)
-                if status.st_mode & 0o170000 == 0o040000:
-                    levels.append(_open(name, handle))
-            except (FileNotFoundError, NotADirectoryError):
-                continue
-            if status.st_ino not in seen:
-                total += status.st_blocks * 512 + _NAME
-                if status.st_nlink > 1:
-                    seen.add(status.st_ino)
-    finally:
-        for handle, _ in levels:
-            os.close(handle)
-    return total
-
-
-def _open(name: str, parent: int | None) -> tuple[int, list[str]]:
-    handle = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent)
-    try:
-        return handle, os.listdir(handle)
-    except BaseException:
-        os.close(handle)
-        raise
-
-
-def _held(directory: str) -> int:
-    """Bytes in use on the file system, counted as ``measure`` does."""
-    status = os.statvfs(directory)
-    return (status.f_blocks - status.f_bfree) * status.f_frsize + (status.f_files - status.f_ffree) * _NAME

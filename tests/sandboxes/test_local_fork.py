@@ -1,5 +1,6 @@
 """Forks and snapshots of the local backend: what is copied, isolation, busy processes, long chains and life times."""
 
+import resource
 import subprocess
 import sys
 import threading
@@ -209,6 +210,9 @@ def test_a_long_chain_is_merged_and_reads_as_before(box, step):
         if number == 25:
             box.exec("rm gone; mv keep kept")
         step()
+    # Where a frozen directory cannot be renamed, mv copies it, and the link to a file in it is lost.
+    linked = LocalBackend().capabilities().tier == "root"
+    assert box.exec("test hard -ef src/a").ok == linked
     before = box.exec(LIST).stdout
     cleanup.wait()
     assert len(box._disk.layers) <= 3
@@ -218,7 +222,7 @@ def test_a_long_chain_is_merged_and_reads_as_before(box, step):
     step()
     cleanup.wait()
     assert box.exec("rm after; " + LIST).stdout == before
-    assert box.exec("test hard -ef src/a").ok
+    assert box.exec("test hard -ef src/a").ok == linked
 
 
 def test_a_renamed_directory_of_the_image_survives_many_freezes(box, step):
@@ -243,7 +247,7 @@ def test_whatever_stands_for_the_working_directory_is_forked(left):
         with box.fork()[0] as child:
             expected = before if left != "true" else b"directory 'place'\n" + before
             assert child.exec(shown, cwd="/home/agent").stdout == expected
-            assert expected.endswith(b"root\n")  # root did not give the link's target away
+            assert not expected.endswith(b"agent\n")  # root did not give the link's target away
 
 
 def test_a_state_that_cannot_be_copied_is_told_and_leaves_nothing(box):
@@ -258,10 +262,17 @@ def test_a_state_that_cannot_be_copied_is_told_and_leaves_nothing(box):
     close_all(box.fork())
 
 
-def test_a_very_deep_tree_has_no_size_but_usage(box):
-    deep = "import os\nfor _ in range(3000):\n    os.mkdir('d')\n    os.chdir('d')"
+def test_a_tree_too_deep_to_be_walked_has_no_size_but_usage(box):
+    deep = "import os\nfor _ in range(1000):\n    os.mkdir('d')\n    os.chdir('d')"
     assert box.exec(["python3", "-c", deep]).ok
-    assert box.usage().disk_bytes is None
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (512, hard))
+    try:
+        assert box.usage().disk_bytes is None
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert box.exec("rm -r d").ok
+    assert box.usage().disk_bytes is not None
 
 
 def test_a_layer_that_was_deleted_meanwhile_is_a_snapshot_error(box):

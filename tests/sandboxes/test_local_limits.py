@@ -1,4 +1,4 @@
-"""Limits that the local backend's warden holds: disk and wall time."""
+"""Limits that the local backend's warden holds, disk and wall time, and how disk is measured."""
 
 import os
 import time
@@ -7,7 +7,7 @@ import pytest
 
 from forkgym.sandboxes import create
 from forkgym.sandboxes.errors import SandboxDeadError
-from forkgym.sandboxes.local import warden
+from forkgym.sandboxes.local import measuring
 
 MB = 1 << 20
 
@@ -39,6 +39,17 @@ def test_names_count_even_if_files_are_empty():
     with create("local", limits={"disk": "4M"}) as box:
         assert box.exec("touch {1..20000}; sleep 20", timeout=120).disk_full
         assert box.exec("find . -delete; ls").stdout == b""
+
+
+def test_files_that_have_no_name_any_more_count_too():
+    program = (
+        "import os, time\nheld = []\nfor n in range(100):\n held.append(open('f', 'wb', buffering=0)); os.unlink('f')\n"
+        " held[-1].write(bytes(2_000_000))\ntime.sleep(20)"
+    )
+    with create("local", limits={"disk": "16M", "memory": "1G"}) as box:
+        result = box.exec(["python3", "-c", program], timeout=120)
+        assert (result.disk_full, result.oom_killed) == (True, False)
+        assert box.exec("ls").stdout == b""
 
 
 def test_a_neighbour_below_its_limit_is_not_touched():
@@ -106,7 +117,7 @@ def test_a_tree_is_measured_by_inode_and_never_through_a_link(tmp_path):
     os.link(tmp_path / "dir" / "file", tmp_path / "dir" / "same")
     (tmp_path / "dir" / "out").symlink_to("/usr")
     names = 3  # dir, file, out; "same" is the file
-    found = warden.measure(str(tmp_path))
+    found = measuring.named(str(tmp_path))
     assert (1 << 20) + names * 1024 <= found <= (1 << 20) + names * 1024 + 16384
 
 
@@ -118,4 +129,4 @@ def test_a_deep_tree_is_measured(tmp_path):
         os.close(deep)
         deep = below
     os.close(deep)
-    assert warden.measure(str(tmp_path)) >= 300 * 1024
+    assert measuring.named(str(tmp_path)) >= 300 * 1024
