@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import os
 import platform
@@ -95,20 +96,16 @@ def _backend(backend: Backend, spec: SandboxSpec, effort: Effort, say: Callable[
 
 def _baseline(client: Any, effort: Effort, say: Callable[[str], object]) -> dict[str, Any]:
     say("docker SDK: single operations")
-    bare = baseline.Baseline(client)
-    try:
+    with contextlib.closing(client), contextlib.closing(baseline.Baseline(client)) as bare:
         timings = bare.operations(effort.baseline_repetitions)
         say("docker SDK: cycles per second")
-        rates = operations.rates(bare.cycle, effort.concurrencies, effort.seconds)
-    finally:
-        bare.close()
-    return {
-        "name": "docker SDK",
-        "engine": client.version()["Version"],
-        "operations": {name: timing.report() for name, timing in timings.items()},
-        "rates": rates,
-        "rollouts": rollouts(timings),
-    }
+        return {
+            "name": "docker SDK",
+            "engine": client.version()["Version"],
+            "operations": {name: timing.report() for name, timing in timings.items()},
+            "rates": operations.rates(bare.cycle, effort.concurrencies, effort.seconds),
+            "rollouts": rollouts(timings),
+        }
 
 
 def rollouts(timings: Mapping[str, Timing]) -> dict[str, float]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from forkgym.sandboxes.bench import baseline
 from forkgym.sandboxes.state import Owner, state_dir
 
 _PAUSE = 0.3  # seconds
@@ -15,12 +17,14 @@ _PAUSE = 0.3  # seconds
 
 @dataclass(frozen=True)
 class Footprint:
-    """Descendant processes, open descriptors, mounts below the state directory, control groups, and files there."""
+    """Descendant processes, open descriptors, control groups and containers of this process; mounts and files below
+    the state directory."""
 
     processes: int
     descriptors: int
     mounts: int
     cgroups: int
+    containers: int
     files: int
     disk_bytes: int
 
@@ -34,6 +38,7 @@ class Footprint:
             descriptors=len(os.listdir("/proc/self/fd")),
             mounts=sum(f" {root}/" in line for line in Path("/proc/self/mountinfo").read_text().splitlines()),
             cgroups=sum(name.endswith(mine) for _, names, _ in os.walk("/sys/fs/cgroup") for name in names),
+            containers=_containers(),
             files=len(sizes),
             disk_bytes=sum(sizes),
         )
@@ -79,6 +84,18 @@ def _size(path: Path) -> int:
         return path.lstat().st_blocks * 512
     except FileNotFoundError:
         return 0
+
+
+def _containers() -> int:
+    """Containers of the docker backend that this process owns; 0 where no daemon answers."""
+    client = baseline.connect()
+    if client is None:
+        return 0
+    from forkgym.sandboxes.docker.container import LABEL, labelled  # needs the SDK, which is there
+
+    with contextlib.closing(client):
+        found = [labelled(one["Labels"]) for one in client.api.containers(all=True, filters={"label": LABEL})]
+    return sum(about.get("owner") == asdict(Owner.current()) for about in found)
 
 
 def _descendants(pid: int) -> int:

@@ -85,6 +85,17 @@ def test_a_hundred_cycles_leave_nothing_behind() -> None:
     assert {kind: count for kind, count in left.items() if count > 0} == {}
 
 
+def test_a_container_that_stays_is_seen() -> None:
+    client = baseline.connect()
+    if client is None:
+        pytest.skip("no docker daemon answers, or its SDK is not installed")
+    client.close()
+    before = footprint.Footprint.now()
+    with backend("docker").create(SandboxSpec()):
+        during = footprint.Footprint.now()
+    assert during.more_than(before)["containers"] >= 1
+
+
 def test_a_leak_is_seen() -> None:
     kept = []
     left = footprint.leak(lambda: kept.append(backend("local").create(SandboxSpec())), 2, patience=0.5)
