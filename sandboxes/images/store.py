@@ -121,11 +121,14 @@ class Store:
     @contextlib.contextmanager
     def building(self, layer: str) -> Generator[None]:
         """Be the only one who builds this layer, among threads and processes; waits for another builder."""
-        handle = os.open(self.root / "locks" / layer, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        path = self.root / "locks" / layer
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(handle, fcntl.LOCK_EX)
             yield
         finally:
+            # Who waits for this file finds the layer built; after a failure two may build it, and one result stays.
+            path.unlink(missing_ok=True)
             fcntl.flock(handle, fcntl.LOCK_UN)
             os.close(handle)
 
@@ -185,6 +188,10 @@ class Store:
 
     def sweep(self) -> int:
         """Remove what builds left whose process is gone; returns how many."""
+        for path in (self.root / "locks").iterdir():
+            with contextlib.suppress(OSError), path.open("rb") as file:  # held by a living builder, or just gone
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                path.unlink()
         left = [path for path in (self.root / "scratch").iterdir() if _abandoned(path)]
         for path in left:
             state.remove_tree(path)

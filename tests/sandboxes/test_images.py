@@ -35,7 +35,7 @@ def store(own_state):
     store = open_store(own_state)
     yield store
     prune(store, unused_names=True)
-    assert [*store.root.glob("layers/*"), *store.root.glob("scratch/*")] == []
+    assert [*store.root.glob("layers/*"), *store.root.glob("scratch/*"), *store.root.glob("locks/*")] == []
 
 
 def prune(store, **options):
@@ -370,3 +370,16 @@ def test_a_spec_names_the_image_that_it_got(make):
     with LocalBackend().create(SandboxSpec(image="mine")) as box:
         assert box.spec.image == chain.ref
         assert os.path.basename(chain.layers[0].path) == chain.ref.partition("@")[2]
+
+
+def test_images_of_a_state_directory_in_memory_lie_on_a_disk_unless_it_was_named(place, tmp_path, monkeypatch):
+    monkeypatch.setenv(state.ENVIRONMENT, str(place))
+    assert state.large_dir(place) == place
+    monkeypatch.delenv(state.ENVIRONMENT)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    if state._file_system(place) != "tmpfs":
+        assert state.large_dir(place) == place
+    elif state._unfit(tmp_path) is None and state._file_system(tmp_path) != "tmpfs":
+        assert state.large_dir(place) == tmp_path / "forkgym" / "state"
+    else:
+        assert state.large_dir(place) in (place, Path(f"/var/tmp/forkgym-{os.geteuid()}"))
