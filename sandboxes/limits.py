@@ -46,6 +46,8 @@ def parse_limits(values: Mapping[str, object]) -> Limits:
     ``None`` or ``"none"`` lifts a limit. Raises ``ConfigError`` for an unknown key and for a value that is not a
     finite number of at least the minimum.
     """
+    if not isinstance(values, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise ConfigError(f'limits are {values!r}; give a mapping such as {{"memory": "512M"}}, or Limits')
     known = [field.name for field in fields(Limits)]
     parsed: dict[str, Any] = {}
     for key, value in values.items():

@@ -11,8 +11,7 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import TypeVar
 
-from forkgym.errors import ConfigError
-from forkgym.sandboxes.base import Background, Sandbox, SandboxSpec, Snapshot
+from forkgym.sandboxes.base import Background, ExecResult, Sandbox, SandboxSpec, Snapshot
 from forkgym.sandboxes.errors import SandboxDeadError, SandboxError, SandboxLimitError
 from forkgym.sandboxes.local import snapshots
 from forkgym.sandboxes.local.disk import Disk
@@ -20,6 +19,7 @@ from forkgym.sandboxes.local.freezing import Freezer
 from forkgym.sandboxes.local.launcher import Zygote
 from forkgym.sandboxes.local.snapshots import Frozen
 from forkgym.sandboxes.owner.sandbox import ServedSandbox
+from forkgym.sandboxes.owner.checks import check_fork
 from forkgym.sandboxes.owner.shell import ShellState
 
 _T = TypeVar("_T")
@@ -45,8 +45,7 @@ class LayeredSandbox(ServedSandbox):
 
     def fork(self, n: int = 1, *, background: Background = "copy") -> list[Sandbox]:
         """See ``Sandbox.fork``."""
-        if n < 1:
-            raise ConfigError(f"fork({n}): ask for at least one child")
+        check_fork(n, background)
         with self._frozen(background) as frozen:
             return list(self._siblings(frozen, n))
 

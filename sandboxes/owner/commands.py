@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import math
 import os
 import select
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
-from forkgym.errors import ConfigError
 from forkgym.sandboxes.base import ExecResult
 from forkgym.sandboxes.errors import SandboxTimeoutError
 from forkgym.sandboxes.guest import wire
@@ -77,14 +75,6 @@ def give(fd: int, owner: tuple[int, int] | None) -> int:
         except PermissionError:
             os.fchmod(fd, 0o666)  # we are not root: then who has it may open it anew
     return fd
-
-
-def check_timeout(timeout: float) -> float:
-    """The timeout as given, if it is a positive number."""
-    number = isinstance(timeout, int | float)  # pyright: ignore[reportUnnecessaryIsInstance]
-    if not number or not (0 < timeout < 1 << 63 or timeout == math.inf):
-        raise ConfigError(f"timeout is {timeout!r}; give a positive number of seconds")
-    return timeout
 
 
 def run(

@@ -13,6 +13,7 @@ from typing import Literal
 
 from forkgym.sandboxes.base import DirEntry, StrPath
 from forkgym.sandboxes.errors import SandboxFileError
+from forkgym.sandboxes.owner.checks import check_bytes, check_count
 from forkgym.sandboxes.owner.commands import Peer
 from forkgym.sandboxes.owner.reply import Refused
 
@@ -30,6 +31,7 @@ class Files:
 
     def read(self, path: str, max_bytes: int | None) -> bytes:
         """See ``Sandbox.read_file``: at most the first ``max_bytes``."""
+        check_count("max_bytes", max_bytes)
         with self._opened(path, os.O_RDONLY, directory=False) as fd, _told(path):
             size = os.fstat(fd).st_size
             if max_bytes is None and size > _LARGEST_READ:
@@ -45,6 +47,8 @@ class Files:
 
     def write(self, path: str, data: bytes, mode: int) -> None:
         """See ``Sandbox.write_file``."""
+        check_bytes("data", data)
+        check_count("mode", mode, maximum=0o7777)
         with self._opened(path, _WRITE, directory=False, mode=mode) as fd, _told(path):
             _write_all(fd, data)
 

@@ -23,7 +23,7 @@ from forkgym.sandboxes.base import (
     StrPath,
 )
 from forkgym.sandboxes.errors import SandboxDeadError, SandboxError
-from forkgym.sandboxes.owner import commands
+from forkgym.sandboxes.owner import checks, commands
 from forkgym.sandboxes.owner.environment import environment, user_ids
 from forkgym.sandboxes.owner.files import Files
 from forkgym.sandboxes.owner.reply import Reply, ask
@@ -38,6 +38,7 @@ class ServedSandbox(ABC):
     _socket: socket.socket  # to the first process
 
     def __init__(self, id: str, spec: SandboxSpec, lineage: tuple[str, ...], shells: Mapping[str, ShellState]) -> None:
+        checks.check_spec(spec)
         user_ids(spec.user)
         self.id = id
         self.spec = spec
@@ -66,7 +67,12 @@ class ServedSandbox(ABC):
         max_output: int | None = DEFAULT_MAX_OUTPUT,
     ) -> ExecResult:
         """See ``Sandbox.exec``."""
-        commands.check_timeout(timeout)
+        checks.check_command(command)
+        checks.check_timeout(timeout)
+        checks.check_directory(cwd)
+        checks.check_env(env)
+        checks.check_bytes("stdin", stdin)
+        checks.check_count("max_output", max_output)
         self._require_alive()
         name = str(next(self._counter))
         if user in (None, self.spec.user):

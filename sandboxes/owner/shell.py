@@ -21,10 +21,10 @@ from dataclasses import dataclass
 from forkgym.sandboxes.base import DEFAULT_MAX_OUTPUT, DEFAULT_TIMEOUT, ExecResult
 from forkgym.sandboxes.errors import SandboxDeadError
 from forkgym.sandboxes.guest import processes, wire
+from forkgym.sandboxes.owner.checks import check_command, check_count, check_timeout
 from forkgym.sandboxes.owner.commands import (
     Peer,
     Pipe,
-    check_timeout,
     give,
     hand_over,
     not_started,
@@ -160,7 +160,9 @@ class PersistentShell:
         self, command: str, *, timeout: float = DEFAULT_TIMEOUT, max_output: int = DEFAULT_MAX_OUTPUT
     ) -> ExecResult:
         """Run ``command`` in the shell. Raises ``SandboxDeadError`` if the sandbox is gone."""
+        check_command(command)
         check_timeout(timeout)
+        check_count("max_output", max_output)
         problem = unspeakable(command)
         if problem:
             return ExecResult(126, problem, b"", 0.0, total_bytes=len(problem))
