@@ -23,7 +23,7 @@ from forkgym.sandboxes.local.launcher import is_privileged
 from forkgym.sandboxes.owner.environment import USERS
 
 HOST = "host"
-_LAYOUT = 1  # part of the key: raise it when the skeleton changes
+_LAYOUT = 2  # part of the key: raise it when the skeleton changes
 _MERGED = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
 _DIRECTORIES = {
     **dict.fromkeys(("boot", "dev", "etc", "home", "media", "mnt", "opt", "proc", "run", "srv", "sys", "usr"), 0o755),
@@ -150,11 +150,13 @@ def _build(target: Path) -> None:
             (root / name).mkdir()
     (root / "var/run").symlink_to("/run")
     (root / "etc/mtab").symlink_to("/proc/mounts")
+    # Rootless, these files belong to the agent, since there is one id for all; so nobody may write them by default.
+    mask = 0o755 if is_privileged() else 0o555
     for relative, status in _host_files():
-        _copy(Path("/etc", relative), root / "etc" / relative, status)
+        _copy(Path("/etc", relative), root / "etc" / relative, status, mask)
     for name, text in _OWN_ETC.items():
         (root / "etc" / name).write_text(text)
-        (root / "etc" / name).chmod(0o644)
+        (root / "etc" / name).chmod(0o644 & mask)
     for relative in ("", *_USR_DIRECTORIES):
         (usr / relative).mkdir()
     # The caller's umask must not decide who can read them.
@@ -182,7 +184,7 @@ def _host_files() -> Iterator[tuple[str, os.stat_result]]:
                 yield str(path.relative_to("/etc")), status
 
 
-def _copy(source: Path, target: Path, status: os.stat_result) -> None:
+def _copy(source: Path, target: Path, status: os.stat_result, mask: int) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
     if stat.S_ISLNK(status.st_mode):
         target.symlink_to(os.readlink(source))
@@ -191,4 +193,4 @@ def _copy(source: Path, target: Path, status: os.stat_result) -> None:
         shutil.copyfile(source, target)
     except PermissionError:
         return  # a directory above is closed to us
-    target.chmod(stat.S_IMODE(status.st_mode) & 0o755)
+    target.chmod(stat.S_IMODE(status.st_mode) & mask)
