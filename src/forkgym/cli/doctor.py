@@ -90,7 +90,7 @@ def _backend(name: str) -> Check:
     by: dict[str, list[str]] = {}
     for limit, how in can.limits.items():
         by.setdefault(how, []).append(limit)
-    notes = [f"holds {', '.join(limits)} by {how}" for how, limits in by.items()]
+    notes = [f"holds {', '.join(limits)}: {how}" for how, limits in by.items()]
     notes += [f"does not hold {limit}: {why}" for limit, why in can.unenforced.items()]
     if can.images is not None:
         notes.append(f"images: {', '.join(can.images) or 'none'}")
