@@ -75,10 +75,13 @@ class Group:
 
     @property
     def leave_files(self) -> list[str]:
-        """Files by which a thread leaves the group alone; empty where memory holds only whole processes (version 2)."""
+        """Files by which a thread leaves the groups of memory and processes alone.
+
+        Empty on version 2, where memory is held by whole processes.
+        """
         if self._version.get("memory") != 1:
             return []
-        ours = [path.resolve() for name, path in self._paths.items() if self._version[name] == 1]
+        ours = [self._paths[name].resolve() for name in ("memory", "pids") if self._version.get(name) == 1]
         return [str(parent / "cgroup.procs") for parent in dict.fromkeys(path.parent for path in ours)]
 
     def oom_kills(self) -> int:

@@ -169,8 +169,8 @@ def test_every_given_limit_is_either_held_or_explained():
         assert all(len(text) > 5 for text in (*held.values(), *missing.values()))
 
 
-def test_a_thread_leaves_all_groups_of_version_1_and_none_of_version_2(tmp_path):
-    homes = {"memory": Home(tmp_path / "m", 1), "pids": Home(tmp_path / "p", 1), "cpu": Home(tmp_path / "m", 1)}
+def test_a_thread_leaves_memory_and_processes_on_version_1_and_nothing_on_version_2(tmp_path):
+    homes = {"memory": Home(tmp_path / "m", 1), "pids": Home(tmp_path / "p", 1), "cpu": Home(tmp_path / "c", 1)}
     assert Group("box", homes).leave_files == [str(tmp_path / "m/cgroup.procs"), str(tmp_path / "p/cgroup.procs")]
     assert Group("box", homes | {"memory": Home(tmp_path, 2)}).leave_files == []
     assert Group("box", {"pids": Home(tmp_path, 1)}).leave_files == []
