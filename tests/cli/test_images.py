@@ -70,3 +70,4 @@ def test_a_failed_step_is_an_error_with_the_end_of_its_output(forkgym):
     assert done.returncode == 1
     assert "bad.yaml:4: the step `run: echo oh no; exit 3` failed: the command ended with exit code 3" in done.stderr
     assert "oh no\n" in done.stderr
+    assert "finished layers are kept" in done.stderr

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from forkgym.agents.errors import AgentError, FailureBudgetError, PolicyError
 from forkgym.errors import ConfigError, ForkGymError, MissingExtraError
-from forkgym.sandboxes.errors import SandboxError, SandboxLimitError, SandboxUnavailableError
+from forkgym.sandboxes.errors import ImageError, SandboxError, SandboxLimitError, SandboxUnavailableError
 from forkgym.tasks.errors import TaskFormatError, TaskNotFoundError
 from forkgym.trainers.errors import CheckpointError, InterruptedTraining, NonFiniteError
 
@@ -32,6 +32,10 @@ ADVICE: tuple[tuple[type[BaseException], str], ...] = (
     (ConfigError, "Nothing was started. Correct it and run again; --help lists what the command takes."),
     (SandboxUnavailableError, "`forkgym doctor` shows what is missing and the command that mends it."),
     (SandboxLimitError, "Free some room (`forkgym gc` removes what dead runs left) or ask for less, then run again."),
+    (
+        ImageError,
+        "`forkgym images list` shows what is built; finished layers are kept, so building goes on from there.",
+    ),
     (SandboxError, "Run it again; if it comes back, `forkgym doctor` shows what this machine lacks."),
     (FailureBudgetError, "What was finished is kept. Mend the cause named above and run the same command again."),
     (PolicyError, "The model failed, not the task. Check the model's name or free some memory, then run again."),
