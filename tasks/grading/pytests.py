@@ -82,8 +82,9 @@ def read(ended: ExecResult, key: str, canary: str, tests: tuple[str, ...]) -> Re
     failed = bool(modules) or any(result.status == "failed" for result in found)
     agrees = not found or ended.exit_code == (_TESTS_FAILED if failed else 0)
     broken = "" if end or ended.timed_out else f"the run ended before its last word (exit code {ended.exit_code})"
-    notes = () if found or missing else (f"no test was run (exit code {ended.exit_code}){tail(ended.stderr)}",)
-    return Results(found, agrees, missing, hacks, notes, broken)
+    notes = [*end.get("notes", ())]
+    notes += [] if found or missing else [f"no test was run (exit code {ended.exit_code}){tail(ended.stderr)}"]
+    return Results(found, agrees, missing, hacks, tuple(notes), broken)
 
 
 def _result(event: dict[str, Any], canary: str) -> Result:

@@ -21,18 +21,22 @@ _LOOSE = frozenset({"__import__", "open", "print", "input", "breakpoint", "exit"
 
 
 class Evidence:
-    """``found`` lists what was seen, each thing once. ``changed`` are the submitted files, as absolute paths."""
+    """``found`` lists what is beyond doubt, ``notes`` what honest code does, too; each thing once.
+
+    ``changed`` are the submitted files, ``hidden`` maps hidden files to their SHA-256, both relative to ``workdir``.
+    """
 
     def __init__(self, workdir: str, changed: Sequence[str], hidden: dict[str, str]) -> None:
         self.found: list[str] = []
+        self.notes: list[str] = []
         self._workdir = os.path.realpath(workdir)
         self._changed = {os.path.join(self._workdir, path) for path in changed}
         self._hidden = {os.path.join(self._workdir, path): digest for path, digest in hidden.items()}
         self._names = {os.path.basename(path) for path in self._hidden}
-        self._known: dict[tuple[Any, str], tuple[Any, Any]] = {}
+        self._known: list[tuple[Any, Any, str, Any, Any]] = []  # holder, its names, name, value, code
 
-    def note(self, text: str) -> None:
-        """Remember one thing."""
+    def accuse(self, text: str) -> None:
+        """Remember what is beyond doubt."""
         if text not in self.found:
             self.found.append(text)
 
@@ -47,20 +51,21 @@ class Evidence:
                 file = getattr(module, "__file__", None) or ""
                 if not os.path.realpath(file).startswith(self._workdir + os.sep):
                     for holder, part, value in _parts(module):
-                        self._known[holder, part] = (value, getattr(value, "__code__", None))
+                        code = getattr(value, "__code__", None)
+                        self._known.append((holder, holder.__dict__, part, value, code))
         for part, value in vars(builtins).items():
             if callable(value) and part not in _LOOSE:
-                self._known[builtins, part] = (value, None)
+                self._known.append((builtins, builtins.__dict__, part, value, None))
 
     def compare(self) -> None:
         """Note each remembered part that submitted code has replaced."""
-        for (holder, part), (value, code) in self._known.items():
-            now = holder.__dict__.get(part)
-            if now is value and getattr(now, "__code__", None) is code:
+        for holder, names, part, value, code in self._known:
+            now = names.get(part)
+            if now is value and (code is None or value.__code__ is code):
                 continue
             if self._foreign(now):
                 name = holder.__name__ if isinstance(holder, types.ModuleType) else holder.__qualname__
-                self.note(f"submitted code replaced {name}.{part}")
+                self.accuse(f"submitted code replaced {name}.{part}")
 
     def _foreign(self, value: Any) -> bool:
         """Made by submitted code, as far as can be told; code of installed packages and of the repository is not."""
@@ -84,28 +89,41 @@ class Evidence:
         except OSError:
             same = False
         if not same:
-            self.note(f"the hidden file {os.path.relpath(path, self._workdir)} was changed while the tests ran")
+            self.accuse(f"the hidden file {os.path.relpath(path, self._workdir)} was changed while the tests ran")
         return same
 
     def watch(self) -> None:
-        """From now on, note each hidden file that submitted code opens, and its search for the grader's objects."""
+        """From now on, see which hidden files submitted code opens, and its search for the grader's objects.
+
+        Tests hand files of theirs to the code that they test; no test does so while a module is imported.
+        """
         sys.addaudithook(self._audit)
 
     def _audit(self, event: str, arguments: Any) -> None:
         if event == "open" and isinstance(arguments[0], (str, bytes)):
             path = os.fsdecode(arguments[0])
-            if os.path.basename(path) in self._names and self._asked_by_submitted_code():
+            if os.path.basename(path) in self._names and (callers := self._submitted_callers()):
                 where = os.path.realpath(path)
                 if where in self._hidden:
-                    self.note(f"submitted code opened the hidden file {os.path.relpath(where, self._workdir)}")
-        elif event in ("gc.get_objects", "gc.get_referrers") and self._asked_by_submitted_code():
-            self.note("submitted code searched the objects of the test process")
+                    text = f"submitted code opened the hidden file {os.path.relpath(where, self._workdir)}"
+                    if "<module>" in callers:
+                        self.accuse(text + " while it was imported")
+                    elif text not in self.notes:
+                        self.notes.append(text)
+        elif event in ("gc.get_objects", "gc.get_referrers") and self._submitted_callers():
+            self.accuse("submitted code searched the objects of the test process")
 
-    def _asked_by_submitted_code(self) -> bool:
+    def _submitted_callers(self) -> list[str]:
+        """The functions of submitted code that asked for what happens now, innermost first; none if others did."""
         frame = sys._getframe(2)  # pyright: ignore[reportPrivateUsage]
-        while frame.f_back and frame.f_globals.get("__name__", "").partition(".")[0] in _TRANSPARENT:
+        found: list[str] = []
+        while frame is not None:
+            if self.submitted(frame.f_code.co_filename):
+                found.append(frame.f_code.co_name)
+            elif frame.f_globals.get("__name__", "").partition(".")[0] not in _TRANSPARENT:
+                break
             frame = frame.f_back
-        return self.submitted(frame.f_code.co_filename)
+        return found
 
 
 def _parts(module: types.ModuleType) -> Iterator[tuple[Any, str, Any]]:

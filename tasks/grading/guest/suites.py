@@ -30,6 +30,7 @@ def main(boot: str, sources: Any, job: dict[str, Any]) -> None:
     evidence.watch()
     say("ready", version=sys.version)
     sys.path[:0] = job["path"]
+    os.environ["PYTHONPATH"] = os.pathsep.join(job["path"])  # of programs that tests start
     tests, name = job["tests"], job["canary"]
     job.clear()
     report = Report(say, evidence)
@@ -39,7 +40,7 @@ def main(boot: str, sources: Any, job: dict[str, Any]) -> None:
     unittest.TestSuite(suite).run(report)
     evidence.compare()
     code = int(report.failed)
-    say("end", code=code, hacks=evidence.found)
+    say("end", code=code, hacks=evidence.found, notes=evidence.notes)
     os._exit(code)
 
 
