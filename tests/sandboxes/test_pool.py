@@ -213,6 +213,15 @@ def test_a_forked_child_is_refused_and_the_parent_goes_on():
     assert second == "alive"
 
 
+def test_containers_are_kept_warm_too(daemon):
+    with Pool(size=1, backend="docker") as pool:
+        with pool.take() as box:
+            assert (box.backend, box.exec("echo on").stdout) == ("docker", b"on\n")
+        with pool.take(timeout=200) as other:
+            assert other.id != box.id
+            assert not box.alive
+
+
 def test_a_third_owner_gets_the_place_of_two_that_were_killed():
     """D11, D13: two places in all; kill -9 of both owners gives them back, and their sandboxes are gone."""
     owners = [start_owner() for _ in range(2)]
