@@ -87,10 +87,12 @@ class World:
 
     def _checked(self, task: Task) -> Task:
         if self._images is not None and task.image not in self._images:
-            raise ConfigError(
-                f"task {task.id!r}: {unknown('image', task.image, list(self._images))} on backend "
-                f"{self._bases.backend.name!r}"
-            )
+            self._images = self._bases.backend.capabilities().images or ()  # some may have been built since
+            if task.image not in self._images:
+                raise ConfigError(
+                    f"task {task.id!r}: {unknown('image', task.image, list(self._images))} on backend "
+                    f"{self._bases.backend.name!r}; `forkgym images build` makes more"
+                )
         if self._common_tools not in (None, frozenset(task.tools)):
             raise ConfigError(
                 f"task {task.id!r} names the tools {', '.join(task.tools)}, but this environment was made for "
