@@ -99,9 +99,9 @@ class LocalSandbox(LayeredSandbox):
         """See ``Sandbox.alive``."""
         if self._closed or self._foreign or self._pidfd < 0:
             return False
-        poll.register(self._socket, 0)  # its end closes a moment before
         poll = select.poll()
         poll.register(self._pidfd, select.POLLIN)
+        poll.register(self._socket, 0)  # its end closes a moment before
         return not poll.poll(0)
 
     # For the parts
