@@ -9,7 +9,7 @@ from typing import Literal, get_args
 
 from forkgym.errors import ConfigError
 from forkgym.sandboxes import state
-from forkgym.sandboxes.base import Capabilities, Sandbox, SandboxSpec, Snapshot
+from forkgym.sandboxes.base import Capabilities, Limits, Sandbox, SandboxSpec, Snapshot
 from forkgym.sandboxes.docker import commits
 from forkgym.sandboxes.docker.commits import CommitSandbox
 from forkgym.sandboxes.docker.container import LABEL, Container, is_owned, labelled
@@ -18,7 +18,7 @@ from forkgym.sandboxes.docker.overlay import NoOverlayError, OverlaySandbox
 from forkgym.sandboxes.docker.sandbox import BACKEND, Host
 from forkgym.sandboxes.docker.spares import Spares
 from forkgym.sandboxes.errors import SandboxUnavailableError
-from forkgym.sandboxes.local import cleanup, launcher, snapshots
+from forkgym.sandboxes.local import cgroups, cleanup, launcher, snapshots
 from forkgym.sandboxes.local.snapshots import Frozen
 
 Fork = Literal["auto", "overlay", "commit"]
@@ -61,24 +61,15 @@ class DockerBackend:
     def create(self, spec: SandboxSpec, snapshot: str | None = None) -> Sandbox:
         """See ``Backend.create``."""
         host = self._host()
+        box = self._fresh(host, spec) if snapshot is None else self._restore(host, spec, snapshot)
         self._sweep_once()
-        if snapshot is not None:
-            return self._restore(host, spec, snapshot)
-        if self._fork == "commit" or (self._fork == "auto" and not launcher.is_privileged()):
-            return CommitSandbox(host, spec, Frozen())
-        try:
-            return OverlaySandbox(host, spec, Frozen())
-        except NoOverlayError:
-            if self._fork != "auto":
-                raise
-            self._fork = "commit"
-            return CommitSandbox(host, spec, Frozen())
+        return box
 
     def capabilities(self) -> Capabilities:
         """See ``Backend.capabilities``. Starts a sandbox to know."""
         with self.create(SandboxSpec()) as box:
             overlay = isinstance(box, OverlaySandbox)
-        held, missing = self._limits()
+        held, missing = self._limits(overlay)
         return Capabilities(
             backend=self.name,
             tier="overlay" if overlay else "commit",
@@ -105,6 +96,17 @@ class DockerBackend:
         cleanup.wait()
         return self._reap()
 
+    def _fresh(self, host: Host, spec: SandboxSpec) -> Sandbox:
+        if self._fork == "commit" or (self._fork == "auto" and not launcher.is_privileged()):
+            return CommitSandbox(host, spec, Frozen())
+        try:
+            return OverlaySandbox(host, spec, Frozen())
+        except NoOverlayError:
+            if self._fork != "auto":
+                raise
+            self._fork = "commit"
+            return CommitSandbox(host, spec, Frozen())
+
     def _restore(self, host: Host, spec: SandboxSpec, snapshot: str) -> Sandbox:
         """As what it was taken of: only an overlay can go on from the layers of one."""
         frozen = commits.load(self._engine, snapshot)
@@ -120,7 +122,7 @@ class DockerBackend:
             )
         return Host(self._engine, state.state_dir(), self._spares)
 
-    def _limits(self) -> tuple[dict[str, str], dict[str, str]]:
+    def _limits(self, overlay: bool) -> tuple[dict[str, str], dict[str, str]]:
         """How each limit is held, and why one is not."""
         info, held, missing = self._engine.info(), dict[str, str](), dict[str, str]()
         for limit, flag in (("memory", "MemoryLimit"), ("pids", "PidsLimit"), ("cpu", "CpuCfsQuota")):
@@ -128,8 +130,12 @@ class DockerBackend:
                 held[limit] = f"control group, version {info.get('CgroupVersion', '1')}"
             else:
                 missing[limit] = "the daemon's kernel has no such control group"
-        held["open_files"] = "RLIMIT_NOFILE, per process"
+        whole, _ = cgroups.describe(Limits(wall=1.0))
+        held["open_files"] = whole["open_files"]
+        if overlay:
+            return held | {name: whole[name] for name in ("disk", "wall")}, missing
         missing["disk"] = "no quota for the whole sandbox; each file is held by RLIMIT_FSIZE"
+        missing["wall"] = "only overlays hold it; with commits it is refused"
         return held, missing
 
     def _reap(self) -> Mapping[str, int]:

@@ -20,7 +20,7 @@ from forkgym.sandboxes.docker import images
 from forkgym.sandboxes.docker.container import LABEL, Config, is_owned, label, labelled
 from forkgym.sandboxes.docker.engine import Engine
 from forkgym.sandboxes.docker.sandbox import BACKEND, DockerSandbox, Host, directories, start_all
-from forkgym.sandboxes.errors import ForkBusyError, SandboxError, SnapshotError
+from forkgym.sandboxes.errors import ForkBusyError, SandboxError, SandboxLimitError, SnapshotError
 from forkgym.sandboxes.local import cleanup
 from forkgym.sandboxes.local.disk import new_id
 from forkgym.sandboxes.local.snapshots import Frozen
@@ -36,6 +36,8 @@ class CommitSandbox(DockerSandbox):
     """Frozen by committing its container. ``origin.layers`` holds the one image that it starts from, if any."""
 
     def __init__(self, host: Host, spec: SandboxSpec, origin: Frozen) -> None:
+        if spec.limits.wall is not None:
+            raise SandboxLimitError("the limit 'wall' is not held where forks are commits: leave it out")
         base = images.for_commit(host.engine, host.root, spec.image)
         self._image = origin.layers[0] if origin.layers else base.image
         spec = replace(spec, image=base.ref)  # forks and snapshots stand on this very image

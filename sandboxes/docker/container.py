@@ -102,7 +102,6 @@ class Container:
             self.kill()
             self.remove()
             raise
-        launcher.owned.add(self)
 
     @property
     def near(self) -> bool:
@@ -134,10 +133,6 @@ class Container:
         """Give it up, in the background."""
         cleanup.later(lambda: self._engine.remove(self.name))
         cleanup.later(self._lease.release)
-
-    def forget(self) -> None:
-        """In a forked child of the owner: let go without touching the container."""
-        self.socket.close()
 
     def _accept(self, listener: socket.socket) -> socket.socket:
         """The connection of the first process. Nothing else runs in the container yet, and no second one is taken."""

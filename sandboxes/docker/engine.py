@@ -6,6 +6,7 @@ import contextlib
 import errno
 import functools
 import json
+import os
 import threading
 from collections.abc import Generator, Mapping
 from typing import Any
@@ -24,6 +25,7 @@ from forkgym.sandboxes.errors import (
 )
 
 PATIENCE = 600.0  # seconds: a busy daemon answers late, and giving up on a call does not undo it
+_DEFAULT = "unix:///var/run/docker.sock"
 _AT_ONCE = 4  # calls that make or start something; more of them only wait inside the daemon
 # After these nobody knows what the daemon has done, or is about to do.
 _UNANSWERED = (SandboxTimeoutError, SandboxUnavailableError, KeyboardInterrupt, SystemExit)
@@ -50,7 +52,7 @@ class Engine:
     @property
     def local(self) -> bool:
         """True if the daemon is reached through a socket of this host."""
-        return str(self._api.base_url).startswith("http+docker://")
+        return (self._url or os.environ.get("DOCKER_HOST") or _DEFAULT).startswith(("unix://", "http+unix://"))
 
     def info(self) -> dict[str, Any]:
         """What the daemon says of itself."""
@@ -178,6 +180,8 @@ def _explained(what: str, image: str | None = None) -> Generator[None]:
     """Failures of the SDK as errors of this room."""
     try:
         yield
+    except SandboxError:
+        raise
     except docker.errors.ImageNotFound as error:
         raise _no_image(image) from error
     except docker.errors.NotFound as error:
@@ -198,7 +202,7 @@ def _explained(what: str, image: str | None = None) -> Generator[None]:
 def _no_image(image: str | None) -> ImageError:
     return ImageError(
         f"the docker daemon has no image {image!r}, and none is pulled unasked: make it with "
-        f"`forkgym images build {image}`, or fetch it with `docker pull {image}`"
+        f"`forkgym images build {image} --docker`, or fetch it with `docker pull {image}`"
     )
 
 

@@ -14,6 +14,7 @@ from forkgym.sandboxes.base import Mount
 from forkgym.sandboxes.docker.container import label
 from forkgym.sandboxes.docker.engine import Engine
 from forkgym.sandboxes.errors import ImageError
+from forkgym.sandboxes.images.store import open_store
 from forkgym.sandboxes.local import image
 from forkgym.sandboxes.local.image import HOST, Image
 
@@ -38,30 +39,34 @@ class Base:
 def for_overlay(engine: Engine, root: Path, name: str) -> Base:
     """The image as the lowest part of an overlay. Raises ``ImageError``."""
     files = _built(root, name)
-    if files is None:
-        found = engine.image_id(name)
-        return Base(found, found)
-    return Base(files.ref, _imported(engine, _EMPTY, _empty()), files)
+    if files is not None:
+        return Base(files.ref, _imported(engine, _EMPTY, _empty()), files)
+    found = engine.image_id(name)
+    return Base(found, found)
 
 
 def for_commit(engine: Engine, root: Path, name: str) -> Base:
     """The image as the whole root file system of a container. Raises ``ImageError``."""
     if name == HOST:
         return _host(engine, root)
-    if _built(root, name) is not None:
-        raise ImageError(
-            f"the image {name!r} was built for overlays; for commits, load it into the daemon first "
-            f"(forkgym images export {name}, docker import) and use the name it has there"
-        )
-    found = engine.image_id(name)
-    return Base(found, found)
+    files = _built(root, name)
+    if files is None:
+        found = engine.image_id(name)
+        return Base(found, found)
+    tag = f"{_REPOSITORY}/{files.ref.replace('@', ':')}"
+    try:
+        engine.image_id(tag)
+    except ImageError as error:
+        command = f"forkgym images build {name.partition('@')[0]} --docker"
+        raise ImageError(f"the image {name!r} is not in the docker daemon, where commits need it: {command}") from error
+    return Base(files.ref, tag)
 
 
 def _built(root: Path, name: str) -> Image | None:
-    try:
-        return image.load(name, root)
-    except ImageError:
-        return None  # then it is the daemon's, who else will say that there is none
+    """The image that was built here; ``None`` if nothing of this name was, so that it can only be the daemon's."""
+    if name != HOST and open_store(root).record(name.partition("@")[0]) is None:
+        return None
+    return image.load(name, root)
 
 
 def _host(engine: Engine, root: Path) -> Base:

@@ -54,6 +54,7 @@ class OverlaySandbox(DockerSandbox, LayeredSandbox):
             self._disk = Disk(self._root, self.id, files, self.spec, origin.layers)
             uid, gid = user_ids(self.spec.user)
             details = {"pid": self._pid, "uid": uid, "gid": gid, "fresh": not origin.layers}
+            details |= {"disk": self.spec.limits.disk, "wall": self.spec.limits.wall}
             request = {"op": "adopt", "directories": directories(self.spec), **details, **self._disk.message()}
             ask(self._zygote.socket, request, [self._pidfd])
         except Refused as error:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -53,9 +52,9 @@ class DockerSandbox(ServedSandbox):
         self.owner = self._container.ids
         self._closed = False
         try:
+            self._settle(origin)
             self._meter.open(self)
             self._oom_kills = self._meter.oom_kills()
-            self._settle(origin)
         except BaseException:
             self.close()
             raise
@@ -83,6 +82,7 @@ class DockerSandbox(ServedSandbox):
         self._host.spares.release(self._container.config)
 
     def _judge(self, result: ExecResult) -> ExecResult:
+        result = super()._judge(result)
         kills, before = self._meter.oom_kills(), self._oom_kills
         self._oom_kills = kills
         return replace(result, oom_killed=True) if kills > before else result
@@ -124,9 +124,3 @@ def start_all(make: Callable[[], Sandbox], count: int) -> Sequence[Sandbox]:
         if future.exception() is None:
             future.result().close()
     raise failed[0]
-
-
-@atexit.register
-def _close_all() -> None:
-    for box in [thing for thing in launcher.owned if isinstance(thing, DockerSandbox)]:
-        box.close()

@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 from forkgym.sandboxes.docker.container import Config, Container
 from forkgym.sandboxes.errors import SandboxError
+from forkgym.sandboxes.local import launcher
 
 _log = logging.getLogger(__name__)
 
@@ -26,6 +27,7 @@ class Spares:
         self._idle: dict[Config, list[Container]] = {}  # has the configurations to be kept ready
         self._filling: set[Config] = set()
         self._lock = threading.Lock()
+        launcher.owned.add(self)
 
     def take(self, config: Config) -> Container:
         """A running container of this configuration, kept ready or new. Pair it with ``release``."""
@@ -66,6 +68,21 @@ class Spares:
         """How many are idle."""
         with self._lock:
             return len(self._idle.get(config, []))
+
+    def close(self) -> None:
+        """End all that are idle, and start no more."""
+        with self._lock:
+            idle, self._idle = self._idle, {}
+        for container in [container for containers in idle.values() for container in containers]:
+            container.kill()
+            container.remove()
+
+    def forget(self) -> None:
+        """In a forked child of the owner: let go without touching them. The lock may be held by nobody here."""
+        self._lock = threading.Lock()
+        for container in [container for containers in self._idle.values() for container in containers]:
+            container.socket.close()
+        self._idle, self._filling = {}, set()
 
     def _fill(self, config: Config) -> None:
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import select
 import subprocess
@@ -130,8 +131,8 @@ def is_privileged() -> bool:
 
 _lock = threading.Lock()
 _zygote: Zygote | None = None
-# Sockets and the like of this process, to be let go of in a forked child: an inherited end would keep
-# sandboxes alive after their owner's death.
+# What this process has running: closed at its end, and let go of in a forked child, where an inherited end of a socket
+# would keep sandboxes alive after their owner's death.
 owned: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
@@ -153,6 +154,13 @@ def stop() -> None:
         if _zygote is not None:
             _zygote.stop()
             _zygote = None
+
+
+@atexit.register
+def _close_all() -> None:
+    for thing in list(owned):
+        thing.close()
+    stop()
 
 
 def _after_fork_in_child() -> None:

@@ -8,6 +8,7 @@ import threading
 from abc import abstractmethod
 from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -18,8 +19,8 @@ from forkgym.sandboxes.local.disk import Disk
 from forkgym.sandboxes.local.freezing import Freezer
 from forkgym.sandboxes.local.launcher import Zygote
 from forkgym.sandboxes.local.snapshots import Frozen
-from forkgym.sandboxes.owner.sandbox import ServedSandbox
 from forkgym.sandboxes.owner.checks import check_fork
+from forkgym.sandboxes.owner.sandbox import ServedSandbox
 from forkgym.sandboxes.owner.shell import ShellState
 
 _T = TypeVar("_T")
@@ -37,6 +38,7 @@ class LayeredSandbox(ServedSandbox):
     def __init__(self, id: str, spec: SandboxSpec, lineage: tuple[str, ...], shells: Mapping[str, ShellState]) -> None:
         super().__init__(id, spec, lineage, shells)
         self._state_lock = threading.Lock()
+        self._overruns = 0
 
     def snapshot(self, label: str = "") -> Snapshot:
         """See ``Sandbox.snapshot``."""
@@ -82,6 +84,15 @@ class LayeredSandbox(ServedSandbox):
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             return SandboxLimitError(f"no space left in {self._root} for the state of sandbox {self.id}: {error}")
         return SandboxError(f"the state of sandbox {self.id} could not be frozen: {error}")
+
+    def _judge(self, result: ExecResult) -> ExecResult:
+        overruns, before = self._disk.overruns(), self._overruns
+        self._overruns = overruns
+        return replace(result, disk_full=True) if overruns > before else result
+
+    def _death(self, message: str) -> SandboxDeadError:
+        cause = self._disk.cause()
+        return SandboxDeadError(f"sandbox {self.id} was ended: {cause}" if cause else message)
 
     @abstractmethod
     def _siblings(self, frozen: Frozen, count: int) -> Sequence[Sandbox]:

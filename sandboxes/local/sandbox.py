@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import errno
 import os
@@ -14,7 +13,6 @@ from typing import Any, TypeVar
 
 from forkgym.sandboxes.base import ExecResult, SandboxSpec, Usage
 from forkgym.sandboxes.errors import (
-    SandboxDeadError,
     SandboxError,
     SandboxLimitError,
     SandboxUnavailableError,
@@ -46,7 +44,7 @@ class LocalSandbox(LayeredSandbox):
         files = image.load(spec.image, self._root)
         spec = replace(spec, image=files.ref)  # forks and snapshots stand on this very image
         super().__init__(new_id(), spec, origin.lineage, origin.shells)
-        self._oom_kills = self._overruns = 0
+        self._oom_kills = 0
         self._group: Group | None = None
         self._pid, self._pidfd = 0, -1
         try:
@@ -156,10 +154,7 @@ class LocalSandbox(LayeredSandbox):
         return start, kill
 
     def _judge(self, result: ExecResult) -> ExecResult:
-        overruns, before = self._disk.overruns(), self._overruns
-        self._overruns = overruns
-        if overruns > before:
-            result = replace(result, disk_full=True)
+        result = super()._judge(result)
         if self._group is None:
             return result
         kills, before = self._group.oom_kills(), self._oom_kills
@@ -168,10 +163,6 @@ class LocalSandbox(LayeredSandbox):
             return result
         self._group.make_room()
         return replace(result, oom_killed=True)
-
-    def _death(self, message: str) -> SandboxDeadError:
-        cause = self._disk.cause()
-        return SandboxDeadError(f"sandbox {self.id} was ended: {cause}" if cause else message)
 
 
 def start_all(spec: SandboxSpec, origin: Frozen, count: int) -> list[LocalSandbox]:
@@ -185,13 +176,6 @@ def start_all(spec: SandboxSpec, origin: Frozen, count: int) -> list[LocalSandbo
         for box in boxes:
             box.close()
         raise
-
-
-@atexit.register
-def _close_all() -> None:
-    for box in list(launcher.owned):
-        box.close()
-    launcher.stop()
 
 
 def _explained(error: BaseException, privileged: bool) -> BaseException:

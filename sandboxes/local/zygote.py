@@ -166,6 +166,7 @@ class Zygote:
             self._inside(fds[0], reply, furnish)
         finally:
             wire.close_all(built)
+        warden.watch(self._warden, fds[0], os.path.dirname(spec.layers[0]), message["disk"], message["wall"])
 
     def _do_copy(self, message: dict[str, Any], fds: list[int], reply: socket.socket) -> None:
         def copy() -> None:

@@ -1,4 +1,4 @@
-"""The local backend keeps the contract: for this user, and for an ordinary one when this user is root."""
+"""Every backend keeps the contract; the local one also for an ordinary user, when this user is root."""
 
 import json
 
@@ -6,7 +6,7 @@ import pytest
 
 from forkgym.errors import ConfigError
 from forkgym.sandboxes.base import Capabilities
-from forkgym.sandboxes.conformance import CASES, check
+from forkgym.sandboxes.conformance import CASES, check, forks
 from forkgym.sandboxes.errors import SandboxUnavailableError
 from forkgym.sandboxes.local.backend import LocalBackend
 
@@ -38,6 +38,24 @@ def user_report(module_user):
 @pytest.mark.parametrize("case", CASES, ids=NAMES)
 def test_local_backend(case, backend):
     case.run(backend)
+
+
+@pytest.fixture(scope="module")
+def docker_backends(daemon):
+    from forkgym.sandboxes.docker.backend import DockerBackend
+
+    return {fork: DockerBackend(fork=fork) for fork in ("overlay", "commit")}
+
+
+@pytest.mark.parametrize("case", CASES, ids=NAMES)
+def test_docker_backend(case, docker_backends):
+    case.run(docker_backends["overlay"])
+
+
+# Nothing else differs between the two ways to fork. What is left out has a file that no image can hold.
+@pytest.mark.parametrize("name", [case.name for case in forks.CASES if case.name != "fork_sees_latest_bytes"])
+def test_docker_backend_that_forks_by_commit(name, docker_backends):
+    assert check(docker_backends["commit"], [name]).failed == {}
 
 
 @pytest.mark.parametrize("name", NAMES)
