@@ -17,7 +17,7 @@ from forkgym.sandboxes.local import cleanup, launcher
 from forkgym.sandboxes.local.backend import LocalBackend
 from forkgym.sandboxes.local.sandbox import LocalSandbox
 
-SLEEPER = "sleep 6{}".format  # a command line that names this test
+SLEEPER = f"sleep 6{os.getpid()}{{}}".format  # a command line that names this test, and this run of it
 
 
 def running(word):
@@ -120,7 +120,7 @@ for run in (box.exec, shell.run):
         run("{SLEEPER(104)}", timeout=30)
     except KeyboardInterrupt:
         print("stopped", flush=True)
-    print(box.exec("pgrep -fc '[s]leep 6104'").stdout.decode().strip(), shell.run("echo on").stdout)
+    print(box.exec("pgrep -fc '[s]{SLEEPER(104)[1:]}'").stdout.decode().strip(), shell.run("echo on").stdout)
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout == "stopped\n0 b'on\\n'\n" * 2
