@@ -46,7 +46,8 @@ class Task:
     ``workdir``.
     ``proof`` is what ``forkgym tasks verify`` wrote: oracle score, do-nothing score and flake rate.
     ``executables`` are those of ``files`` that may be run; ``links`` maps symbolic links to their targets.
-    ``user`` is who works and who grades. ``submits`` says whether build products and caches are work, too.
+    ``user`` is who works and who grades, ``env`` what their commands find in the environment. ``submits`` says whether
+    build products and caches are work, too.
     ``origin`` is what another format says beyond this, kept as it was for the way back; nobody reads it here.
     """
 
@@ -63,6 +64,7 @@ class Task:
     setup: tuple[str, ...] = ()
     solve: str = ""
     user: str = "agent"
+    env: Mapping[str, str] = field(default_factory=dict[str, str])
     submits: Literal["sources", "everything"] = "sources"
     tools: tuple[str, ...] = ("bash", "view", "edit", "submit")
     limits: Limits = field(default_factory=Limits)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 # What a task is called, where it comes from and what was measured about it change nothing for agent or grader.
 NOT_JUDGED = frozenset({"id", "family", "split", "license", "source", "origin", "proof"})
 # Younger than the first proofs: at these values they say nothing, so that those proofs stay fresh.
-_YOUNGER = {"solve": "", "user": "agent", "submits": "sources", "executables": (), "links": {}}
+_YOUNGER = {"solve": "", "user": "agent", "env": {}, "submits": "sources", "executables": (), "links": {}}
 
 
 def task_digest(task: Task) -> str:

@@ -169,6 +169,7 @@ class TaskFolder:
             setup=tuple(model.setup),
             solve=model.solve,
             user=model.user,
+            env=model.env,
             submits=model.submits,
             tools=tuple(model.tools),
             limits=model.build_limits(),

@@ -58,11 +58,16 @@ def _needles(task: Task) -> dict[bytes, str]:
     for what, data in whole.items():
         if data not in shown:  # a file that was only moved is there before
             needles[data] = what
-        for line in data.splitlines():
+        for line in _added(data) if what.endswith((".patch", ".diff")) else data.splitlines():
             text = line.strip()
             if len(text) >= TELLING_LINE and not _COMMON.match(text) and text not in shown:
                 needles[text] = f"a line of {what}"
     return needles
+
+
+def _added(patch: bytes) -> list[bytes]:
+    """The lines that a patch adds: its other lines stand in the sandbox, as they should."""
+    return [line[1:] for line in patch.splitlines() if line.startswith(b"+") and not line.startswith(b"+++ ")]
 
 
 def _held(data: bytes, needles: dict[bytes, str]) -> set[str]:

@@ -104,6 +104,7 @@ class TaskModel(_Strict):
     setup: list[Annotated[str, Field(min_length=1)]] = []
     solve: str = ""
     user: Literal["agent", "root"] = "agent"
+    env: dict[str, str] = {}
     submits: Literal["sources", "everything"] = "sources"
     tools: Annotated[list[str], Field(min_length=1)] = ["bash", "view", "edit", "submit"]
     limits: dict[str, Any] = {}

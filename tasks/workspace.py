@@ -25,7 +25,7 @@ _LABEL = "task-base"
 
 def spec_of(task: Task) -> SandboxSpec:
     """The sandbox that the task asks for."""
-    return SandboxSpec(image=task.image, limits=task.limits, network=task.network, user=task.user, workdir=task.workdir)
+    return SandboxSpec(task.image, task.limits, task.network, task.user, task.workdir, task.env)
 
 
 def prepare(box: Sandbox, task: Task) -> None:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import asdict, fields
 from typing import Any
 
 import yaml
 
+from forkgym.sandboxes.base import Limits
 from forkgym.tasks import archive
 from forkgym.tasks.base import Task
-from forkgym.tasks.folder import ARCHIVE, PROOF_FILE, SOLUTION, TASK_FILE
+from forkgym.tasks.folder import ARCHIVE, ORIGIN, PROOF_FILE, SOLUTION, TASK_FILE
 from forkgym.tasks.verify import Proof
 
 
@@ -25,15 +27,17 @@ def _text(dumper: _Dumper, value: str) -> yaml.ScalarNode:
 _Dumper.add_representer(str, _text)
 
 
-def contents(task: Task, proof: Proof) -> dict[str, bytes]:
-    """Path to bytes of everything in the folder of one task."""
+def contents(task: Task, proof: Proof | None = None) -> dict[str, bytes]:
+    """Path to bytes of everything in the folder of one task; without a proof where none is given."""
     written = {
-        TASK_FILE: yaml.dump(_model(task), Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=110).encode(),
-        ARCHIVE: archive.pack(task.start),
-        PROOF_FILE: (
-            json.dumps({"schema": 1, "tasks": {task.id: proof.as_dict()}}, indent=1, sort_keys=True) + "\n"
-        ).encode(),
+        TASK_FILE: yaml.dump(_model(task), Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=110).encode()
     }
+    if task.start:
+        written[ARCHIVE] = archive.pack(task.start)
+    if proof is not None:
+        whole = {"schema": 1, "tasks": {task.id: proof.as_dict()}}
+        written[PROOF_FILE] = (json.dumps(whole, indent=1, sort_keys=True) + "\n").encode()
+    written |= {f"{ORIGIN}/{path}": data for path, data in task.origin.items()}
     written |= {f"hidden/{path}": data for path, data in task.hidden.items()}
     written |= {f"hidden/{SOLUTION}/{path}": data for path, data in task.oracle.items() if data is not None}
     return written
@@ -52,6 +56,7 @@ def _model(task: Task) -> Mapping[str, Any]:
         "instruction": task.instruction,
         "image": task.image,
         "setup": list(task.setup),
+        **_unusual(task),
         "budget": {"turns": task.budget.turns, "seconds": task.budget.seconds},
         **({"removed": removed} if removed else {}),
         "grading": {
@@ -62,3 +67,13 @@ def _model(task: Task) -> Mapping[str, Any]:
         },
         **({"params": dict(task.params)} if task.params else {}),
     }
+
+
+def _unusual(task: Task) -> dict[str, Any]:
+    """What most tasks do not say, where it is not what a task.yaml means by silence."""
+    names = ("workdir", "solve", "user", "submits", "tools")
+    usual = {field.name: field.default for field in fields(Task) if field.name in names}
+    found = {name: getattr(task, name) for name in names if getattr(task, name) != usual[name]}
+    found |= {"tools": list(task.tools)} if "tools" in found else {}
+    found |= {"env": dict(task.env)} if task.env else {}
+    return found | ({"limits": asdict(task.limits)} if task.limits != Limits() else {})

@@ -24,6 +24,7 @@ class Report:
 
     ``hacks`` are detected attempts to forge a result. ``broken`` says why the records prove nothing as a whole, such as
     an exit code that contradicts them. ``dropped`` maps what was not taken from the submission to the reason.
+    ``score`` in [0, 1] is that of a runner that does not only know passed and failed; ``components`` name its parts.
     """
 
     records: Mapping[str, Record]
@@ -32,6 +33,8 @@ class Report:
     broken: str = ""
     dropped: Mapping[str, str] = field(default_factory=dict[str, str])
     notes: tuple[str, ...] = field(default_factory=tuple[str, ...])
+    score: float | None = None
+    components: Mapping[str, float] = field(default_factory=dict[str, float])
 
 
 Runner = Callable[[Sandbox, Task, Submission], Report]

@@ -23,6 +23,7 @@ RUNNERS = {
     "cargo test": "forkgym.tasks.grading.compiled:CARGO",
     "ctest": "forkgym.tasks.grading.compiled:CTEST",
     "command": "forkgym.tasks.grading.commands:COMMAND",
+    "harbor": "forkgym.tasks.importers.harbor_runner:run",
     "swebench": "forkgym.tasks.importers.swebench_runner:run",
 }
 
@@ -65,12 +66,14 @@ def judge(task: Task, submission: Submission, clean: Callable[[Task], Sandbox]) 
 def _verdict(task: Task, report: Report, provenance: dict[str, object]) -> Verdict:
     findings = tuple(_finding(test, report) for test in task.grading.tests)
     passed = sum(finding.passed for finding in findings)
-    resolved = passed == len(findings) and not (report.hacks or report.broken or report.timed_out)
+    void = bool(report.hacks or report.broken or report.timed_out)
+    resolved = passed == len(findings) and not void
     stage: Stage = "timeout" if report.timed_out else "resolved" if resolved else "unresolved"
-    components = {"tests": 0.0 if report.hacks or report.broken else passed / len(findings)}
+    components = {**report.components, "tests": 0.0 if report.hacks or report.broken else passed / len(findings)}
     if report.broken:
         findings += (Finding("run", False, weight=0.0, message=report.broken),)
-    return Verdict(1.0 if resolved else 0.0, resolved, stage, components, findings, report.hacks, provenance=provenance)
+    score = report.score if report.score is not None and not void else float(resolved)
+    return Verdict(score, resolved, stage, components, findings, report.hacks, provenance=provenance)
 
 
 def _finding(test: str, report: Report) -> Finding:

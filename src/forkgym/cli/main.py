@@ -26,6 +26,10 @@ app = typer.Typer(
 )
 tasks_app = typer.Typer(help="List, show, verify and build tasks.", rich_markup_mode="rich")
 app.add_typer(tasks_app, name="tasks")
+import_app = typer.Typer(help="Make task folders of tasks in other formats.", rich_markup_mode="rich")
+tasks_app.add_typer(import_app, name="import")
+export_app = typer.Typer(help="Write a task in another format.", rich_markup_mode="rich")
+tasks_app.add_typer(export_app, name="export")
 images_app = typer.Typer(help="List, build and prune images of sandboxes.", rich_markup_mode="rich")
 app.add_typer(images_app, name="images")
 bench_app = typer.Typer(help="Measure speed on this machine.", rich_markup_mode="rich")
@@ -104,6 +108,51 @@ def tasks_verify(
 Out = Annotated[Path, typer.Option(help="Folder of the tasks. The same folder again goes on where it was.")]
 OneSplit = Annotated[str, typer.Option(help="The split that the tasks belong to.")]
 Repeats = Annotated[int, typer.Option(min=2, help="How often each grade is repeated to find flaky tests.")]
+
+
+Imported = Annotated[Path, typer.Option(help="Folder that gets a task folder for each task.")]
+StandIn = Annotated[str | None, typer.Option(help="An image of ours to work in, instead of the task's Docker image.")]
+
+
+@import_app.command("harbor")
+def import_harbor(
+    directory: Annotated[Path, typer.Argument(help="A Harbor task directory, or a folder of some.")],
+    out: Imported,
+    image: StandIn = None,
+    offline: Annotated[bool, typer.Option("--offline", help="Also take tasks that ask for a network.")] = False,
+    build: Annotated[bool, typer.Option("--build", help="Build each task's Dockerfile; nothing is pulled.")] = False,
+    split: OneSplit = "test",
+    json: Json = False,
+) -> None:
+    """Import Harbor task directories; nothing of them is lost, and what cannot be honoured is refused."""
+    _call("importing", "import_tasks", "harbor", directory, target=out, build=build, as_json=json,
+          options={"image": image, "offline": offline, "split": split})  # fmt: skip
+
+
+@import_app.command("swebench")
+def import_swebench(
+    rows: Annotated[Path, typer.Argument(help="SWE-bench rows: .json, .jsonl or .parquet.")],
+    out: Imported,
+    image: StandIn = None,
+    repos: Annotated[Path | None, typer.Option(help="Folder of clones, as owner/name, for --image.")] = None,
+    assets: Annotated[Path | None, typer.Option(help="Binary files of rows: INSTANCE/test_assets/PATH.")] = None,
+    split: OneSplit = "test",
+    json: Json = False,
+) -> None:
+    """Import rows of a SWE-bench data set."""
+    _call("importing", "import_tasks", "swebench", rows, target=out, build=False, as_json=json,
+          options={"image": image, "repositories": repos, "assets": assets, "split": split})  # fmt: skip
+
+
+@export_app.command("harbor")
+def export_harbor(
+    task: Annotated[str, typer.Argument(help="A task id, or the path of a task folder.")],
+    directory: Annotated[Path, typer.Argument(help="The directory to make.")],
+    base: Annotated[str | None, typer.Option(help="The Docker image to build on (default: python:3.11-slim).")] = None,
+    json: Json = False,
+) -> None:
+    """Write a task as a Harbor task directory."""
+    _call("importing", "export_task", "harbor", task, directory, options={"base": base}, as_json=json)
 
 
 @tasks_app.command("build")
