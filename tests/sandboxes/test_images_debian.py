@@ -143,12 +143,13 @@ def test_docker_gets_the_same_tree_under_its_id_and_as_latest(folder):
         image = client.images.get(tag)
         assert image.labels == {"forkgym.image": open_store(state.state_dir()).find("small").ref}
         assert client.images.get("forkgym/small").id == image.id
-        said = client.containers.run(tag, ["sh", "-c", "tree -i --noreport /opt/data; id -un 1000"], remove=True)
+        words = ["sh", "-c", "tree -i --noreport /opt/data; id -un 1000"]
+        said = client.containers.run(tag, words, remove=True, network_mode="none")
         assert said == b"/opt/data\na\nagent\n"
         assert to_docker("small") == tag
     finally:
-        client.images.remove("forkgym/small")
-        client.images.remove(tag)
+        for name in ("forkgym/small", tag):
+            client.images.remove(name, force=True)
         client.close()
 
 
