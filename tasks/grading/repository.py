@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import os
 import secrets
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -24,7 +25,6 @@ from forkgym.tasks.base import FileChange, Submission, Task
 from forkgym.tasks.errors import GradingError, TaskFormatError
 from forkgym.tasks.grading.base import Record, Report
 from forkgym.tasks.grading.screen import screen
-from forkgym.tasks.submission import apply
 
 MAX_OUTPUT = 32 << 20
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -137,15 +137,14 @@ class Tool:
         if not box.exec(("/bin/mkdir", job.scratch), cwd="/").ok:
             raise GradingError(f"{task.id}: cannot make {job.scratch} in the sandbox")
         job = replace(job, kept=kept.changes)
-        plan = self.plan(job)
-        apply(box, kept, task.workdir)
-        return replace(_run(job, plan), dropped=dropped)
+        return replace(_run(job, self.plan(job)), dropped=dropped)
 
 
 def _run(job: Job, plan: Plan) -> Report:
     task, box = job.task, job.box
     placed = {**task.hidden, **plan.files}
-    tree.write(box, task.workdir, {path: FileChange(data) for path, data in placed.items()})
+    ours = {path: FileChange(data) for path, data in placed.items()}
+    tree.write(box, task.workdir, {**job.kept, **ours})
     _forget_bytecode(job, [*job.kept, *placed])
     if wrong := _differing(job, placed):
         raise GradingError(f"{task.id}: {wrong[0]} is not what was placed there a moment ago")
@@ -157,8 +156,8 @@ def _run(job: Job, plan: Plan) -> Report:
         timeout=task.grading.timeout,
         max_output=MAX_OUTPUT,
     )
-    box.exec(("/bin/sh", "-c", "kill -9 -1"), cwd="/")
-    hacks = tuple(f"the hidden file {path} was changed while the tests ran" for path in _differing(job, placed))
+    changed = _differing(job, placed, "kill -9 -1; ")
+    hacks = tuple(f"the hidden file {path} was changed while the tests ran" for path in changed)
     report = _decide(task, plan, ended, plan.read(ended))
     return replace(report, hacks=tuple(dict.fromkeys((*report.hacks, *hacks))))
 
@@ -231,11 +230,16 @@ def _forget_bytecode(job: Job, paths: Sequence[str]) -> None:
         job.box.exec(("/bin/sh", "-c", 'for stem; do rm -f -- "$stem".*.pyc; done', "sh", *stems), cwd="/")
 
 
-def _differing(job: Job, placed: Mapping[str, bytes]) -> list[str]:
-    """Which placed files do not hold what was placed, by their SHA-256."""
+def _differing(job: Job, placed: Mapping[str, bytes], first: str = "") -> list[str]:
+    """Which placed files do not hold what was placed, by their SHA-256; ``first`` is a command to run before."""
     wanted = {path: hashlib.sha256(data).hexdigest() for path, data in placed.items()}
-    lines = "".join(f"{digest}  ./{path}\0" for path, digest in wanted.items()).encode("utf-8", "surrogateescape")
-    script = ("/usr/bin/sha256sum", "--zero", "--", *(f"./{path}" for path in wanted))
-    result = job.box.exec(script, cwd=job.task.workdir, env={"PATH": PATH}, max_output=None)
+    command = (
+        "/bin/sh",
+        "-c",
+        first + 'exec /usr/bin/sha256sum --zero -- "$@"',
+        "sh",
+        *(f"./{path}" for path in wanted),
+    )
+    result = job.box.exec(command, cwd=job.task.workdir, env={"PATH": PATH}, max_output=None)
     found = set(result.stdout.split(b"\0"))
-    return [path for path, line in zip(wanted, lines.split(b"\0"), strict=False) if line not in found]
+    return [path for path, digest in wanted.items() if os.fsencode(f"{digest}  ./{path}") not in found]

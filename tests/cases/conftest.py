@@ -66,6 +66,14 @@ class Desk:
 
 
 @pytest.fixture(scope="session")
+def sandbox_pytest(desk: Desk) -> None:
+    """The image's own interpreter has pytest, or the test is skipped."""
+    with desk.bases.box(desk.task()) as box:
+        if not box.exec(["python3", "-m", "pytest", "--version"]).ok:
+            pytest.skip("the image 'host' has no pytest; .ci/run installs it (python3-pytest)")
+
+
+@pytest.fixture(scope="session")
 def desk() -> Iterator[Desk]:
     """A desk with sandboxes of the local backend."""
     bases = Bases(backend("local"))

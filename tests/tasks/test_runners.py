@@ -15,7 +15,7 @@ from forkgym.registry import resolve
 from forkgym.sandboxes.base import Limits, Mount, Sandbox
 from forkgym.tasks.base import Grading, Submission, Task, Verdict
 from forkgym.tasks.errors import TaskFormatError
-from forkgym.tasks.grading import RUNNERS, judge
+from forkgym.tasks.grading import RUNNERS, grade, judge
 from forkgym.tasks.grading.repository import Tool
 from forkgym.tasks.submission import of_files
 from forkgym.tasks.workspace import Bases, prepare, spec_of
@@ -218,7 +218,34 @@ def test_a_submitted_package_json_counts_but_for_how_tests_run(bench: Bench) -> 
     assert bench.judge({"package.json": package}).score == 0.0
 
 
+DOUBLES = "def half(n):\n    return n * 2\n"
 FORGED: dict[str, tuple[str, dict[str, str], str]] = {
+    "patched assertEqual": (
+        "unittest-suite",
+        {"half.py": "import unittest\nunittest.TestCase.assertEqual = lambda *a, **k: None\n" + DOUBLES},
+        "submitted code replaced TestCase.assertEqual",
+    ),
+    "patched run": (
+        "unittest-suite",
+        {
+            "half.py": "import unittest\n\n\ndef run(self, result):\n    result.startTest(self)\n"
+            "    result.addSuccess(self)\n    result.stopTest(self)\n\n\nunittest.TestCase.run = run\n" + DOUBLES
+        },
+        "a test that must fail passed",
+    ),
+    "reads the tests": (
+        "unittest-suite",
+        {"half.py": "SEEN = open('tests/test_half.py').read()\n" + DOUBLES},
+        "submitted code opened the hidden file tests/test_half.py while it was imported",
+    ),
+    "lines into the channel": (
+        "unittest-suite",
+        {
+            "half.py": "import os\nfor number in range(3, 64):\n    try:\n        os.write(number, b'{}')\n"
+            "    except OSError:\n        pass\n" + DOUBLES
+        },
+        "something wrote to the runner's result channel",
+    ),
     "patched assert": (
         "node",
         {"half.js": 'import assert from "node:assert";\nassert.equal = () => {};\nexport const half = (n) => n * 2;\n'},
@@ -302,6 +329,26 @@ def test_without_a_last_word_an_early_end_passes(bench: Bench) -> None:
     quiet = replace(quiet, hidden=hidden)
     assert bench.judge(CTEST.exits, quiet).score == 1.0
     assert bench.judge(CTEST.fixed, quiet).score == 1.0
+
+
+def test_every_class_of_verdict(bases: Bases, has_program: Callable[..., str]) -> None:
+    """Six submissions, six classes, and none is lost."""
+    has_program(*PYTEST.needs)
+    task, slow = PYTEST.task(), PYTEST.task(grading=PYTEST.grading(timeout=2.0))
+    lost = PYTEST.task(setup=("exit 3",))
+    hang = of_files({"half.py": b"while True:\n    pass\n"})
+    verdicts = [
+        grade(task, of_files(encoded(PYTEST.fixed)), bases.box),
+        grade(task, of_files(encoded(PYTEST.half)), bases.box),
+        grade(task, Submission({}), bases.box),
+        grade(task, Submission({}, malformed="cut off"), bases.box),
+        grade(slow, hang, bases.box),
+        grade(lost, of_files(encoded(PYTEST.fixed)), bases.box),
+    ]
+    assert [verdict.stage for verdict in verdicts] == [
+        *("resolved", "unresolved", "empty", "malformed", "timeout", "error"),
+    ]
+    assert [verdict.score for verdict in verdicts] == [1.0, 0.0, 0.0, 0.0, 0.0, None]
 
 
 # The runner ``command``
