@@ -24,6 +24,6 @@ def _stub_packages() -> None:
 
 if __name__ == "__main__":
     _stub_packages()
-    from forkgym.sandboxes.local.zygote import main
+    from forkgym.sandboxes.local.begin import main
 
     main(int(sys.argv[1]), *sys.argv[2:])

@@ -26,6 +26,7 @@ _PERIOD = 100_000  # microseconds; the kernel's default period of the CPU bandwi
 _SHORTEST_QUOTA = 1_000  # microseconds; the kernel refuses less
 _CLOSE_PATIENCE = 2.0  # seconds
 _ROOM_BESIDE_FILES = 16 << 20  # bytes; the least that a sandbox may be limited to
+_WITH_VERSION_2 = {("memory", 2): "; what fills it with files may end the sandbox, with an error that says so"}
 _WITHOUT_GROUP = {"memory": "; each process is held by RLIMIT_DATA", "cpu": ""}
 
 
@@ -98,7 +99,7 @@ class Group:
         path, version = self._paths["memory"], self._version["memory"]
         files = _table(path / "memory.stat").get("shmem", 0)
         wanted = replace(self._limits, memory=max(self._limits.memory, files + _ROOM_BESIDE_FILES))
-        steps = [(path / name, value) for name, value, needed in settings("memory", version, wanted)]
+        steps = [(path / name, value) for name, value, _ in settings("memory", version, wanted)]
         for file, value in (*steps, *steps):  # twice: version 1 wants another order for more than for less
             with contextlib.suppress(OSError):
                 _write(file, value)
@@ -172,7 +173,7 @@ def describe(limits: Limits) -> tuple[dict[str, str], dict[str, str]]:
         if getattr(limits, name) is None:
             continue
         if name in homes:
-            held[name] = f"cgroup v{homes[name].version}"
+            held[name] = f"cgroup v{homes[name].version}" + _WITH_VERSION_2.get((name, homes[name].version), "")
         elif name == "pids":
             held[name] = "RLIMIT_NPROC of the sandbox's own user"
         else:

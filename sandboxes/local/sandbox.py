@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 from forkgym.sandboxes.base import ExecResult, SandboxSpec, Usage
 from forkgym.sandboxes.errors import (
+    SandboxDeadError,
     SandboxError,
     SandboxLimitError,
     SandboxUnavailableError,
@@ -143,9 +144,11 @@ class LocalSandbox(LayeredSandbox):
         begin = processes.now()
 
         def start(message: dict[str, Any], fds: list[int]) -> Reply:
+            if not self.alive:
+                raise self._death("the sandbox is gone")
             join = self._group.join_files if self._group is not None else []
             request = {**message, "op": "spawn", "join": join, "rlimits": self._message()["rlimits"]}
-            return Reply(self._zygote.socket, request, [self._pidfd, *fds])
+            return Reply(self._zygote.socket, request, [self._pidfd, *fds], self._death)
 
         def kill() -> None:
             keep = self.ask({"op": "commands"})[0]["pids"]
@@ -163,6 +166,13 @@ class LocalSandbox(LayeredSandbox):
             return result
         self._group.make_room()
         return replace(result, oom_killed=True)
+
+    def _death(self, message: str) -> SandboxDeadError:
+        if self._group is not None and self._group.oom_kills() > self._oom_kills:
+            # Where the first process cannot stay outside the group: control groups of version 2.
+            limit = f"memory={self.spec.limits.memory}"
+            message = f"sandbox {self.id} was ended: it ran out of memory, its limit is {limit} bytes"
+        return super()._death(message)
 
 
 def start_all(spec: SandboxSpec, origin: Frozen, count: int) -> list[LocalSandbox]:

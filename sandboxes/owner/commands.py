@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from forkgym.sandboxes.base import ExecResult
-from forkgym.sandboxes.errors import SandboxTimeoutError
+from forkgym.sandboxes.errors import SandboxDeadError, SandboxTimeoutError
 from forkgym.sandboxes.guest import wire
 from forkgym.sandboxes.owner.output import Capture
 from forkgym.sandboxes.owner.reply import Refused, Reply
@@ -116,6 +116,8 @@ def run(
                 if code is None:
                     raise SandboxTimeoutError(f"{argv[0]} could not be killed; close the sandbox")
         except Refused as error:
+            if error.errno == errno.ESRCH:  # the namespaces to start it in are gone
+                raise SandboxDeadError("the sandbox is gone") from error
             code, text = not_started(error)
             return ExecResult(code, b"", text, 0.0, total_bytes=len(text))
         except BaseException:

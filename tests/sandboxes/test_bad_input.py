@@ -46,6 +46,7 @@ def box():
     ],
 )
 def test_options_of_a_sandbox(options, kind, words):
+    cleanup.wait()  # for what earlier tests closed
     before = sorted(os.listdir(state.state_dir() / "boxes"))
     with pytest.raises(kind, match=words):
         create(**options)

@@ -15,6 +15,7 @@ from forkgym.sandboxes import Mount, create
 from forkgym.sandboxes.errors import ImageError, SandboxDeadError, SandboxError, SandboxLimitError
 from forkgym.sandboxes.local import cleanup, launcher
 from forkgym.sandboxes.local.backend import LocalBackend
+from forkgym.sandboxes.local.cgroups import Group
 from forkgym.sandboxes.local.sandbox import LocalSandbox
 
 SLEEPER = f"sleep 6{os.getpid()}{{}}".format  # a command line that names this test, and this run of it
@@ -253,3 +254,16 @@ def test_a_start_that_fails_early_leaves_a_zygote_that_starts_others(monkeypatch
     for _ in range(8):
         with create("local") as box:
             assert box.exec("echo on").stdout == b"on\n"
+
+
+def test_a_first_process_that_dies_of_memory_is_told_as_such(monkeypatch):
+    """On version 2 of control groups it cannot stay outside; the kernel's count is all that such a death leaves."""
+    with create("local", limits={"memory": "64M"}) as box:
+        group = box._group or Group("none", {})
+        monkeypatch.setattr(box, "_group", group)
+        monkeypatch.setattr(group, "oom_kills", lambda: 1)
+        os.kill(box._pid, signal.SIGKILL)
+        assert soon(lambda: not box.alive)
+        for call in (lambda: box.exec("true"), lambda: box.exec("true", user="root"), box.snapshot):
+            with pytest.raises(SandboxDeadError, match="ran out of memory, its limit is memory=67108864 bytes"):
+                call()
