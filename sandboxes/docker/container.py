@@ -22,6 +22,7 @@ from forkgym.sandboxes import state
 from forkgym.sandboxes.base import Limits, Mount
 from forkgym.sandboxes.docker import toolbox
 from forkgym.sandboxes.docker.engine import Engine
+from forkgym.sandboxes.docker.meter import Meter
 from forkgym.sandboxes.errors import SandboxDeadError, SandboxError, SandboxTimeoutError
 from forkgym.sandboxes.limits import rlimits
 from forkgym.sandboxes.local import cleanup, launcher
@@ -86,6 +87,7 @@ class Container:
         self._id = new_id()
         self.name = f"forkgym-{self._id}"
         self.pidfd = -1
+        self.meter = Meter((), ())
         self._lease = state.Lease.take(root / "boxes", self._id)
         try:
             with _listener(self._lease.path / "run") as listener:
@@ -131,6 +133,7 @@ class Container:
 
     def remove(self) -> None:
         """Give it up, in the background."""
+        self.meter.close()
         cleanup.later(lambda: self._engine.remove(self.name))
         cleanup.later(self._lease.release)
 
@@ -158,9 +161,10 @@ class Container:
     def _begin(self) -> None:
         limits = rlimits(self.config.limits, cgroups=True)
         try:
-            ask(self.socket, {"rlimits": limits}, patience=_START_PATIENCE)
+            answer, files = ask(self.socket, {"rlimits": limits}, patience=_START_PATIENCE)
         except Refused as error:
             raise SandboxError(f"the first process of container {self.name} cannot serve: {error.strerror}") from error
+        self.meter = Meter(answer["accounts"], files)
 
 
 @contextlib.contextmanager

@@ -13,6 +13,7 @@ from dataclasses import replace
 from forkgym.sandboxes.base import Sandbox, SandboxSpec, Usage
 from forkgym.sandboxes.docker import images
 from forkgym.sandboxes.docker.container import Config
+from forkgym.sandboxes.docker.images import Base
 from forkgym.sandboxes.docker.sandbox import DockerSandbox, Host, directories, start_all
 from forkgym.sandboxes.errors import SandboxUnavailableError
 from forkgym.sandboxes.local import cleanup, launcher
@@ -32,8 +33,9 @@ class NoOverlayError(SandboxUnavailableError):
 class OverlaySandbox(DockerSandbox, LayeredSandbox):
     """Frozen by exchanging the writable layer of its overlay."""
 
-    def __init__(self, host: Host, spec: SandboxSpec, origin: Frozen) -> None:
-        self._base = images.for_overlay(host.engine, host.root, spec.image)
+    def __init__(self, host: Host, spec: SandboxSpec, origin: Frozen, base: Base | None = None) -> None:
+        """``base``: what the image means, if that is known."""
+        self._base = base or images.for_overlay(host.engine, host.root, spec.image)
         self._root = host.root
         self._bottom = -1
         spec = replace(spec, image=self._base.ref)  # forks and snapshots stand on this very image
@@ -74,8 +76,9 @@ class OverlaySandbox(DockerSandbox, LayeredSandbox):
         return replace(super().usage(), disk_bytes=self._disk.used())
 
     def _siblings(self, frozen: Frozen, count: int) -> Sequence[Sandbox]:
+        children = start_all(lambda: OverlaySandbox(self._host, self.spec, frozen, self._base), count)
         self._host.spares.keep(self._container.config)
-        return start_all(lambda: OverlaySandbox(self._host, self.spec, frozen), count)
+        return children
 
     def _discard(self) -> None:
         super()._discard()

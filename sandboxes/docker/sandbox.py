@@ -12,7 +12,6 @@ from forkgym.sandboxes.base import ExecResult, Sandbox, SandboxSpec, Usage
 from forkgym.sandboxes.docker import toolbox
 from forkgym.sandboxes.docker.container import Config
 from forkgym.sandboxes.docker.engine import Engine
-from forkgym.sandboxes.docker.meter import Meter
 from forkgym.sandboxes.docker.spares import Spares
 from forkgym.sandboxes.errors import SandboxError
 from forkgym.sandboxes.guest import processes
@@ -46,15 +45,13 @@ class DockerSandbox(ServedSandbox):
     def __init__(self, host: Host, spec: SandboxSpec, origin: Frozen, config: Config) -> None:
         super().__init__(new_id(), spec, origin.lineage, origin.shells)
         self._host = host
-        self._meter = Meter()
         self._container = host.spares.take(config)
         self._socket = self._container.socket
         self.owner = self._container.ids
         self._closed = False
+        self._oom_kills = 0
         try:
             self._settle(origin)
-            self._meter.open(self)
-            self._oom_kills = self._meter.oom_kills()
         except BaseException:
             self.close()
             raise
@@ -63,7 +60,7 @@ class DockerSandbox(ServedSandbox):
     def usage(self) -> Usage:
         """See ``Sandbox.usage``."""
         self._require_alive()
-        return self._meter.usage()
+        return self._container.meter.usage()
 
     @property
     def alive(self) -> bool:
@@ -77,13 +74,12 @@ class DockerSandbox(ServedSandbox):
         self._container.kill()
 
     def _discard(self) -> None:
-        self._meter.close()
         self._container.remove()
         self._host.spares.release(self._container.config)
 
     def _judge(self, result: ExecResult) -> ExecResult:
         result = super()._judge(result)
-        kills, before = self._meter.oom_kills(), self._oom_kills
+        kills, before = self._container.meter.oom_kills(), self._oom_kills
         self._oom_kills = kills
         return replace(result, oom_killed=True) if kills > before else result
 

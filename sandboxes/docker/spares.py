@@ -37,7 +37,6 @@ class Spares:
             ready = idle.pop() if idle else None
         try:
             if ready is not None and ready.alive:
-                self.keep(config)
                 return ready
             return self._start(config)
         except BaseException:

@@ -5,12 +5,21 @@ Started from the toolbox by its own loader, whatever the image holds: ``ld.so ..
 
 from __future__ import annotations
 
+import contextlib
+import os
 import resource
 import signal
 import socket
 
 from forkgym.sandboxes.guest import syscalls, wire
 from forkgym.sandboxes.guest.server import Server, forget_imports
+
+# Of version 2, then of version 1.
+_ACCOUNTS = (
+    *("/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory.peak", "/sys/fs/cgroup/cpu.stat"),
+    *("/sys/fs/cgroup/memory/memory.oom_control", "/sys/fs/cgroup/memory/memory.max_usage_in_bytes"),
+    *("/sys/fs/cgroup/cpuacct/cpuacct.usage", "/sys/fs/cgroup/pids/pids.current", "/sys/fs/cgroup/pids.current"),
+)
 
 
 def main(path: str) -> None:
@@ -30,10 +39,21 @@ def main(path: str) -> None:
             resource.setrlimit(getattr(resource, f"RLIMIT_{name}"), (value, value))
         syscalls.prctl(syscalls.PR_SET_NO_NEW_PRIVS, 1)
         syscalls.set_name("init")
+        names, accounts = _open_accounts()
         server = Server(requests)
     except Exception as error:
         wire.send(reply, wire.error(error))
         return
-    wire.send(reply, {"ready": True})
+    wire.send(reply, {"accounts": names}, accounts)
     reply.close()
+    wire.close_all(accounts)
     server.serve()
+
+
+def _open_accounts() -> tuple[list[str], list[int]]:
+    """The files of the control group that tell what the container uses, as they are mounted in it, by their names."""
+    opened: dict[str, int] = {}
+    for path in _ACCOUNTS:
+        with contextlib.suppress(OSError):
+            opened[path.rpartition("/")[2]] = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    return list(opened), list(opened.values())
