@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -442,3 +443,21 @@ def test_an_interpreter_without_pytest_is_an_error_and_no_score(bases: Bases) ->
 def test_every_runner_is_tested_here() -> None:
     tools = {name for name in RUNNERS if isinstance(resolve("runner", name, RUNNERS), Tool)}
     assert {kind.runner for kind in KINDS.values()} == tools
+
+
+def test_the_page_on_grading_names_each_option_and_pattern() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "grading.md").read_text()
+    rows = [line for line in page.splitlines() if line.startswith("| `")]
+    for name in sorted({kind.runner for kind in KINDS.values()}):
+        tool = resolve("runner", name, RUNNERS)
+        (row,) = [row for row in rows if f"`{name}`" in row.split("|")[1]]
+        assert all(f"`{option}`" in row for option in tool.options), name
+        assert all(f"`{pattern}`" in page for pattern in tool.manifests if "/" not in pattern), name
+
+
+def test_the_tests_that_the_page_on_grading_names_exist() -> None:
+    root = Path(__file__).parents[2]
+    named = re.findall(r"`(tests/[\w/]+\.py)(?:::(\w+))?`", (root / "docs" / "grading.md").read_text())
+    assert named
+    for file, test in named:
+        assert f"def {test}" in (root / file).read_text()
