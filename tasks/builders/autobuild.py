@@ -9,7 +9,6 @@ after, in each of several repeats, and if nothing in the sandbox tells the fix.
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -21,26 +20,19 @@ from git import Commit, Repo
 from forkgym.sandboxes import state
 from forkgym.sandboxes.base import Backend
 from forkgym.sandboxes.errors import SandboxError
-from forkgym.tasks.base import Budget, FileChange, Grading, Task
-from forkgym.tasks.builders import history, instruction, measure, taskfolder
+from forkgym.tasks.base import FileChange, Task
+from forkgym.tasks.builders import history, instruction, measure, start, taskfolder
 from forkgym.tasks.builders.environments import Environments
 from forkgym.tasks.builders.history import Fix, UnfitCommit
 from forkgym.tasks.builders.instruction import Rewriter
 from forkgym.tasks.builders.ledger import REPORT, Decision, Ledger
-from forkgym.tasks.builders.projects import Project, is_document, project_of
+from forkgym.tasks.builders.projects import Project, is_document
 from forkgym.tasks.errors import BuildError, GradingError, SetupError
 from forkgym.tasks.workspace import Bases
 
 MAX_SOURCES = 12
 MAX_UNMEASURED = 5
 MAX_ADDED_LINES = 600
-# Dates and names are fixed, so that equal bases have equal commits; hooks and settings of the machine have no say.
-COMMIT = (
-    "export GIT_CONFIG_GLOBAL=/dev/null GIT_AUTHOR_NAME=base GIT_AUTHOR_EMAIL=base@localhost "
-    "GIT_COMMITTER_NAME=base GIT_COMMITTER_EMAIL=base@localhost GIT_AUTHOR_DATE=2020-01-01T00:00:00Z "
-    "GIT_COMMITTER_DATE=2020-01-01T00:00:00Z && git init -q -b main . && rm -f .git/hooks/* && "
-    "git -c core.autocrlf=false add -A -f . && git commit -q --no-verify -m Base"
-)
 # Reasons that say nothing about what the repository needs; and those for which no test could be run.
 PASSED_OVER = (
     "first commit",
@@ -78,17 +70,17 @@ def build_from_repo(
     """
     options = options or Options()
     repo = history.open_repository(source, state.state_dir() / "repositories")
-    name = _name(source)
-    project = _project(repo, source)
+    name = start.name_of(source)
+    project, _ = start.project_at_head(repo, source)
     head = {"repository": name, "head": repo.head.commit.hexsha, "split": options.split, "repeats": options.repeats}
     bases = Bases(backend, keep=2)
-    start = time.monotonic()
+    began = time.monotonic()
     try:
         with Ledger.open(out, head) as ledger:
             builder = _Builder(name, project, ledger, bases, options, rewrite)
             unmeasured = builder.run(repo, progress or (lambda decision: None))
             report = ledger.report(
-                language=project.language, unmeasured=unmeasured, seconds=round(time.monotonic() - start, 1)
+                language=project.language, unmeasured=unmeasured, seconds=round(time.monotonic() - began, 1)
             )
     finally:
         bases.close()
@@ -121,7 +113,7 @@ class _Builder:
             if commit.hexsha in self._ledger.decided:
                 continue
             title = str(commit.summary)[:100]
-            start = time.monotonic()
+            began = time.monotonic()
             try:
                 decision = Decision(commit.hexsha, title, task=self._task(commit))
             except UnfitCommit as error:
@@ -133,7 +125,7 @@ class _Builder:
                 if len(unmeasured) >= MAX_UNMEASURED:
                     raise
                 continue
-            decision = replace(decision, seconds=round(time.monotonic() - start, 2))
+            decision = replace(decision, seconds=round(time.monotonic() - began, 2))
             self._ledger.add(decision)
             progress(decision)
         return unmeasured
@@ -155,23 +147,10 @@ class _Builder:
         if not runnable:
             raise UnfitCommit("no test changed", "test files only go")
         version = history.version_before(commit)
-        image, environment = self._environments.first(self._project.environments(fix.after, version))
-        plain = Task(
-            id=f"{self._name}/{commit.hexsha[:10]}",
-            family="swe",
-            instruction="-",
-            split=self._options.split,
-            files={path: item.data for path, item in fix.before.items() if item.data is not None},
-            hidden={path: item.data for path, item in hidden.items() if item.data is not None},
-            oracle={path: item.data for path, item in solution.items()},
-            grading=Grading(self._project.runner, (), options=environment.options),
-            image=image,
-            setup=(COMMIT, *environment.commands),
-            budget=Budget(turns=60, seconds=1800.0),
-            license=_license(fix),
-            source=f"{self._name} {commit.hexsha}",
-            executables=tuple(p for p, item in fix.before.items() if item.data is not None and item.mode & 0o100),
-            links={path: item.link for path, item in fix.before.items() if item.link is not None},
+        environment = self._environments.first(self._project.environments(fix.after, version))
+        task_id, source = f"{self._name}/{commit.hexsha[:10]}", f"{self._name} {commit.hexsha}"
+        plain = start.plain_task(
+            task_id, fix.before, hidden, solution, self._project, environment, self._options.split, source
         )
         return self._finish(plain, fix, solution, runnable)
 
@@ -210,28 +189,3 @@ def _check(fix: Fix, solution: dict[str, FileChange], hidden: dict[str, FileChan
     added = instruction.added_lines(fix.before, solution)
     if len(added) > MAX_ADDED_LINES:
         raise UnfitCommit("change too large", f"{len(added)} new lines; at most {MAX_ADDED_LINES}")
-
-
-def _project(repo: Repo, source: str) -> Project:
-    try:
-        files = history.tree(repo.head.commit)
-        project = project_of(files)
-    except UnfitCommit as error:
-        raise BuildError(f"{source}: {error}") from error
-    if not any(project.runnable(path) for path in files):
-        raise BuildError(f"{source}: a {project.language} repository without tests; tasks are built from its tests")
-    return project
-
-
-def _name(source: str) -> str:
-    last = Path(source.rstrip("/")).resolve().name if "://" not in source else source.rstrip("/").rpartition("/")[2]
-    return re.sub(r"[^a-z0-9]+", "-", last.removesuffix(".git").lower()).strip("-") or "repository"
-
-
-def _license(fix: Fix) -> str:
-    for path in sorted(fix.before):
-        if re.fullmatch(r"(LICEN[CS]E|COPYING)(\.\w+)?", path, re.IGNORECASE):
-            lines = (fix.before[path].data or b"").decode(errors="replace").split("\n")
-            first = next((line.strip() for line in lines if line.strip()), "")
-            return f"{path}: {first[:80]}"
-    return "not stated in the repository"

@@ -47,7 +47,7 @@ def write(
     """
     secrets = added_lines(before, oracle)
     said = _told(message, secrets)
-    shown = _shown(list(failures), secrets)
+    shown = symptoms(list(failures), secrets)
     for parts in ((said, shown), (shown,), (said,)):
         text = "\n\n".join(part for part in parts if part)
         if text and not leaks(text, secrets):
@@ -114,7 +114,8 @@ def _without_repeats(lines: list[str]) -> list[str]:
     return kept
 
 
-def _shown(failures: list[Failure], secrets: set[str]) -> str:
+def symptoms(failures: list[Failure], secrets: set[str]) -> str:
+    """How hidden tests fail, without what tells the fix; empty if nothing can be shown."""
     lines: list[str] = []
     for failure in failures:
         message = _short(failure.message)

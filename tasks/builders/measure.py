@@ -49,9 +49,8 @@ def find(task: Task, project: Project, paths: Sequence[str], bases: Bases) -> Te
         ids = project.collect(box, task.workdir, paths)
     if len(ids) > MAX_TESTS:
         raise UnfitCommit("too many tests", f"{len(ids)} in the changed test files; at most {MAX_TESTS}")
-    # The base does not depend on the tests that are listed: one serves all.
     listed = replace(task, grading=replace(task.grading, tests=tuple(ids), timeout=FIRST_TIMEOUT))
-    after, before = (_run(listed, task, work, bases) for work in (solution, Submission({})))
+    after, before = (run(listed, task, work, bases) for work in (solution, Submission({})))
     passed, messages = _passed(after), _messages(before)
     telling = [test for test in ids if test in passed and test in messages]
     if not telling:
@@ -59,6 +58,23 @@ def find(task: Task, project: Project, paths: Sequence[str], bases: Bases) -> Te
     kept = [test for test in ids if test in passed and test not in messages]
     failures = tuple(Failure(test, messages[test]) for test in telling)
     return Tests(tuple(telling), tuple(kept), failures, max(_seconds(after), _seconds(before)))
+
+
+def passing(task: Task, project: Project, paths: Sequence[str], bases: Bases) -> tuple[tuple[str, ...], float]:
+    """The tests in these hidden files that pass as things are, and the seconds that a run takes.
+
+    Raises ``UnfitCommit`` if there is none, and ``GradingError``.
+    """
+    with bases.box(task) as box:
+        ids = project.collect(box, task.workdir, paths)
+    if len(ids) > MAX_TESTS:
+        raise UnfitCommit("too many tests", f"{len(ids)}; at most {MAX_TESTS}")
+    listed = replace(task, grading=replace(task.grading, tests=tuple(ids), timeout=FIRST_TIMEOUT))
+    verdict = run(listed, task, Submission({}), bases)
+    found = _passed(verdict)
+    if not found:
+        raise UnfitCommit("no test passes", next(iter(_messages(verdict).values()), "")[:300])
+    return tuple(test for test in ids if test in found), _seconds(verdict)
 
 
 def settle(task: Task, telling: Sequence[str], bases: Bases, repeats: int = REPEATS) -> tuple[Task, Proof]:
@@ -80,12 +96,16 @@ def settle(task: Task, telling: Sequence[str], bases: Bases, repeats: int = REPE
     raise UnfitCommit("flaky", "tests that tell the fix end differently from run to run")
 
 
-def _run(listed: Task, base: Task, work: Submission, bases: Bases) -> Verdict:
+def run(listed: Task, base: Task, work: Submission, bases: Bases) -> Verdict:
+    """The verdict on ``work``. ``base`` is the same task without tests: one snapshot serves many lists.
+
+    Raises ``UnfitCommit`` if the run says nothing, and ``GradingError`` if the machine failed.
+    """
     verdict = judge(listed, work, lambda _: bases.box(base))
     if verdict.error is not None:
         raise GradingError(f"{listed.id}: {verdict.error}")
     if verdict.stage == "timeout":
-        raise UnfitCommit("tests take too long", f"more than {FIRST_TIMEOUT:g} s")
+        raise UnfitCommit("tests take too long", f"more than {listed.grading.timeout:g} s")
     broken = [finding.message for finding in verdict.findings if finding.id == "run"]
     if verdict.hacks or broken:
         raise UnfitCommit("tests disturb their run", "; ".join([*verdict.hacks, *broken])[:500])

@@ -17,9 +17,11 @@ import sys
 import tokenize
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import accumulate
 
 from forkgym.sandboxes import backend
 from forkgym.tasks.base import Task
+from forkgym.tasks.builders.syntax import Change
 from forkgym.tasks.errors import GradingError
 from forkgym.tasks.grading import judge
 from forkgym.tasks.loader import load
@@ -91,6 +93,16 @@ def propose(source: str) -> list[Mutation]:
         if broken != source and broken not in found and _parses(broken):
             found[broken] = mutation
     return list(found.values())
+
+
+def token_changes(source: str) -> list[Change]:
+    """The same mistakes as stretches of the text; whether each still is Python, ``syntax.differs`` says."""
+    lines = source.splitlines(keepends=True)
+    starts = list(accumulate(map(len, lines), initial=0))
+    found = _changes(source, lines)
+    return [
+        Change(kind, row, starts[row - 1] + start, starts[row - 1] + end, new) for kind, row, start, end, new in found
+    ]
 
 
 def verified(source: str, fails: Callable[[str], bool], seed: int | None = None) -> Iterator[Mutation]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -151,13 +152,51 @@ def _install(version: str) -> str:
     )
 
 
-PROJECTS: tuple[Project, ...] = (Python(),)
+class Go:
+    """Modules that need no other module: nothing is fetched for them, and the image must have Go."""
+
+    language, runner = "Go", "go test"
+
+    def owns(self, files: Files) -> bool:
+        return "go.mod" in files
+
+    def is_test(self, path: str) -> bool:
+        return path.endswith("_test.go") or "testdata" in path.split("/")[:-1]
+
+    def is_source(self, path: str) -> bool:
+        return path.endswith(".go")
+
+    def runnable(self, path: str) -> bool:
+        return path.endswith("_test.go") and "testdata" not in path.split("/")
+
+    def environments(self, files: Files, version: str) -> Iterator[Environment]:
+        if re.search(r"^require\b", (files["go.mod"].data or b"").decode(errors="replace"), re.MULTILINE):
+            raise UnfitCommit("environment cannot be built", "go.mod requires other modules, and those are not fetched")
+        yield Environment()
+
+    def collect(self, box: Sandbox, workdir: str, paths: Sequence[str]) -> list[str]:
+        packages = sorted({f"./{path.rpartition('/')[0]}" for path in paths})
+        command = ("go", "test", "-json", "-count=1", *packages)
+        result = box.exec(command, cwd=workdir, env=_GO, timeout=2 * COLLECT_TIMEOUT, max_output=None)
+        found: dict[str, None] = {}
+        for line in result.stdout.splitlines():
+            event: dict[str, Any] = json.loads(line) if line.startswith(b"{") else {}
+            if "Test" in event and event.get("Action") in ("pass", "fail", "skip"):
+                found[f"{event['Package']}::{event['Test']}"] = None
+        if not found:
+            problem = (result.stderr.strip() or result.stdout.strip()).decode(errors="replace")[-500:]
+            raise UnfitCommit("tests not collected", problem)
+        return list(found)
+
+
+_GO = {"GOFLAGS": "", "GOPROXY": "off", "GOWORK": "off", "GOTOOLCHAIN": "local"}
+PROJECTS: tuple[Project, ...] = (Go(), Python())
 
 
 def project_of(files: Files) -> Project:
-    """The kind of project that most files of the tree belong to. Raises ``UnfitCommit``."""
-    for project in PROJECTS:
-        if project.owns(files):
-            return project
+    """The kind of project that the tree is; of several, the one with the most sources. Raises ``UnfitCommit``."""
+    owners = [project for project in PROJECTS if project.owns(files)]
+    if owners:
+        return max(owners, key=lambda project: sum(map(project.is_source, files)))
     known = ", ".join(project.language for project in PROJECTS)
     raise UnfitCommit("language not supported", f"known: {known}")

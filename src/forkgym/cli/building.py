@@ -16,6 +16,8 @@ from forkgym.sandboxes import backend
 BUILDERS = {
     "build": "forkgym.tasks.builders.autobuild:build_from_repo",
     "build options": "forkgym.tasks.builders.autobuild:Options",
+    "synth": "forkgym.tasks.builders.synthesis:synthesize",
+    "synth options": "forkgym.tasks.builders.synthesis:SynthOptions",
 }
 EXTRAS = dict.fromkeys(BUILDERS, "swe")
 
@@ -38,6 +40,25 @@ def build_tasks(
     rewrite = resolve("rewriter", rewriter, {}) if rewriter else None
     report = build(repository, target, backend(sandbox), options, rewrite, _tell)
     return _show(report, target, as_json)
+
+
+def synthesize_tasks(
+    repository: str,
+    *,
+    target: Path,
+    kind: str,
+    limit: int,
+    combine: int,
+    seed: int,
+    repeats: int,
+    split: str,
+    sandbox: str,
+    as_json: bool,
+) -> int:
+    """Put mistakes into the newest commit of a repository; exit code 1 if no task could be kept."""
+    synthesize: Callable[..., dict[str, Any]] = resolve("builder", "synth", BUILDERS, EXTRAS)
+    options = resolve("builder", "synth options", BUILDERS, EXTRAS)(kind, limit, combine, seed, repeats, split)
+    return _show(synthesize(repository, target, backend(sandbox), options, _tell), target, as_json)
 
 
 def _tell(decision: Any) -> None:

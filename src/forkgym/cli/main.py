@@ -174,6 +174,24 @@ def tasks_build(
           rewriter=rewriter, sandbox=sandbox, as_json=json)  # fmt: skip
 
 
+@tasks_app.command("synth")
+def tasks_synth(
+    repository: Annotated[str, typer.Argument(help="Path or URL of a git repository of Python code with tests.")],
+    out: Out,
+    kind: Annotated[str, typer.Option(help="The kind of synthetic task: mutation.")] = "mutation",
+    limit: Annotated[int, typer.Option("--max", min=1, help="Most tasks.")] = 20,
+    combine: Annotated[int, typer.Option(min=1, max=5, help="Mistakes in each task.")] = 1,
+    seed: Seed = 0,
+    repeats: Repeats = 3,
+    split: OneSplit = "train",
+    sandbox: Sandbox = "local",
+    json: Json = False,
+) -> None:
+    """Build proven tasks by putting mistakes into working code that its tests notice."""
+    _call("building", "synthesize_tasks", repository, target=out, kind=kind, limit=limit, combine=combine, seed=seed,
+          repeats=repeats, split=split, sandbox=sandbox, as_json=json)  # fmt: skip
+
+
 @images_app.command("list")
 def images_list(json: Json = False) -> None:
     """List images: their size, layers, who uses them, and when they were last used."""
