@@ -14,6 +14,7 @@ from typing import Literal
 from forkgym.envs.base import Call, Evidence
 from forkgym.tasks.base import FileChange
 from forkgym.tasks.errors import GradingError
+from forkgym.tasks.grading import fidelity
 
 _TEST = re.compile(
     r"\b(pytest|unittest|nosetests|tox|nox|ctest|jest|vitest|mocha|go test|cargo (nextest|test)|node --test|"
@@ -55,6 +56,17 @@ def minimal(evidence: Evidence) -> float:
     gold = sum(_distance(task.files.get(path), data) for path, data in task.oracle.items())
     mine = sum(_distance(task.files.get(path), _content(change)) for path, change in submission.changes.items())
     return min(1.0, gold / mine) if mine else 1.0
+
+
+def faithful(evidence: Evidence) -> float:
+    """1.0 for a repair as small and as simple as the reference solution, less for tokens and branches beyond it.
+
+    See ``forkgym.tasks.grading.fidelity``. Nothing changed gives 0.0. Raises ``GradingError`` as ``minimal`` does.
+    """
+    task, submission = evidence.task, evidence.submission
+    if not task.oracle:
+        raise GradingError(f"{task.id}: the reward 'faithful' needs a reference solution, and this task has none")
+    return fidelity.faithful(task, submission) if applies(evidence) else 0.0
 
 
 def focused(evidence: Evidence) -> float:

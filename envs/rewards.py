@@ -13,6 +13,7 @@ from forkgym.tasks.errors import GradingError
 
 REWARDS = {
     "applies": "forkgym.envs.components:applies",
+    "faithful": "forkgym.envs.components:faithful",
     "fixed": "forkgym.envs.components:fixed",
     "focused": "forkgym.envs.components:focused",
     "kept": "forkgym.envs.components:kept",
