@@ -23,6 +23,7 @@ from forkgym.sandboxes.errors import (
     SandboxTimeoutError,
     SandboxUnavailableError,
 )
+from forkgym.sandboxes.local import launcher
 
 PATIENCE = 600.0  # seconds: a busy daemon answers late, and giving up on a call does not undo it
 _DEFAULT = "unix:///var/run/docker.sock"
@@ -39,7 +40,19 @@ class Engine:
         self._url = url
         self._patience = patience
         self._turns = threading.BoundedSemaphore(_AT_ONCE)
+        launcher.owned.add(self)
         self._lost: set[str] = set()  # containers that may exist although their creation failed
+
+    def close(self) -> None:
+        """Let go of the connections; the next call makes new ones."""
+        api = self.__dict__.pop("_api", None)
+        if api is not None:
+            api.close()
+
+    def forget(self) -> None:
+        """In a forked child: leave the connections to the parent, and wait for none of its threads."""
+        self.__dict__.pop("_api", None)
+        self._turns = threading.BoundedSemaphore(_AT_ONCE)
 
     @functools.cached_property
     def _api(self) -> Any:

@@ -6,6 +6,7 @@ processes, so that states are frozen and forked as on the local backend, without
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Sequence
 from dataclasses import replace
@@ -24,6 +25,9 @@ from forkgym.sandboxes.local.layered import LayeredSandbox
 from forkgym.sandboxes.local.snapshots import Frozen
 from forkgym.sandboxes.owner.environment import user_ids
 from forkgym.sandboxes.owner.reply import Refused, ask
+
+# What a kernel answers that lacks a call, or may not be asked for it.
+_UNABLE = (errno.EINVAL, errno.ENODEV, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM)
 
 
 class NoOverlayError(SandboxUnavailableError):
@@ -60,6 +64,8 @@ class OverlaySandbox(DockerSandbox, LayeredSandbox):
             request = {"op": "adopt", "directories": directories(self.spec), **details, **self._disk.message()}
             ask(self._zygote.socket, request, [self._pidfd])
         except Refused as error:
+            if error.errno not in _UNABLE:
+                raise
             raise NoOverlayError(
                 f"the container cannot be given an overlay ({error.strerror}); Linux 6.15 and later can. "
                 "Use DockerBackend(fork='commit')"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import contextlib
+import errno
+from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,7 +15,7 @@ from forkgym.sandboxes.docker import toolbox
 from forkgym.sandboxes.docker.container import Config
 from forkgym.sandboxes.docker.engine import Engine
 from forkgym.sandboxes.docker.spares import Spares
-from forkgym.sandboxes.errors import SandboxError
+from forkgym.sandboxes.errors import SandboxError, SandboxLimitError
 from forkgym.sandboxes.guest import processes
 from forkgym.sandboxes.limits import rlimits
 from forkgym.sandboxes.local import cgroups, launcher
@@ -45,13 +47,15 @@ class DockerSandbox(ServedSandbox):
     def __init__(self, host: Host, spec: SandboxSpec, origin: Frozen, config: Config) -> None:
         super().__init__(new_id(), spec, origin.lineage, origin.shells)
         self._host = host
-        self._container = host.spares.take(config)
+        with _explained():
+            self._container = host.spares.take(config)
         self._socket = self._container.socket
         self.owner = self._container.ids
         self._closed = False
         self._oom_kills = 0
         try:
-            self._settle(origin)
+            with _explained():
+                self._settle(origin)
         except BaseException:
             self.close()
             raise
@@ -100,6 +104,19 @@ class DockerSandbox(ServedSandbox):
             ask(zygote.socket, {"op": "sweep", "since": begin, "keep": keep}, [container.pidfd])
 
         return start, kill
+
+
+@contextlib.contextmanager
+def _explained() -> Generator[None]:
+    """Failures of this machine to start a sandbox, in the terms of this room."""
+    try:
+        yield
+    except OSError as error:
+        if isinstance(error, SandboxError):
+            raise
+        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN):
+            raise SandboxLimitError(f"the machine cannot hold another sandbox: {error}") from error
+        raise SandboxError(f"the sandbox did not start: {error}") from error
 
 
 def directories(spec: SandboxSpec) -> tuple[str, ...]:
