@@ -1,0 +1,3 @@
+export { CsvError } from "./errors.js";
+export { format } from "./format.js";
+export { parse, Reader } from "./reader.js";
