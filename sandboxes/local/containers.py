@@ -8,6 +8,7 @@ import stat
 from collections.abc import Sequence
 
 from forkgym.sandboxes.guest import syscalls
+from forkgym.sandboxes.local.init import OPEN_ROOT
 
 _SOCKET_PLACE = "/.forkgym/run"
 _HOSTS = "127.0.0.1 localhost sandbox\n::1 localhost\n"
@@ -17,6 +18,8 @@ def furnish(directories: Sequence[str], uid: int, gid: int, fresh: bool) -> None
     """Make the directories of the user ``uid``. ``fresh``: nobody has worked in these files yet."""
     syscalls.umount(_SOCKET_PLACE)  # it has served, and shows a path of the host
     os.umask(0o022)
+    if fresh:
+        os.chmod("/", OPEN_ROOT)
     for path in directories:
         # In a fork, what stands there (a link to another's directory, a file) is what the user left behind.
         if fresh or not os.path.lexists(path):

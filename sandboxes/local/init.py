@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import contextlib
 import fcntl
 import os
@@ -10,7 +11,6 @@ import signal
 import socket
 import stat
 import struct
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NoReturn
@@ -23,6 +23,10 @@ from forkgym.sandboxes.local import mounts
 # setgid, setuid, net_bind_service, sys_chroot, setfcap.
 ROOT_CAPABILITIES = frozenset({0, 1, 3, 4, 5, 6, 7, 10, 18, 31})
 _STACK = 256 << 10  # bytes
+
+OPEN_ROOT = 0o1777
+"""Mode of ``/``: commands may make directories such as ``/app`` there, as on a machine of their own. As in ``/tmp``,
+nobody can take away what is another's."""
 
 
 @dataclass(frozen=True)
@@ -71,27 +75,37 @@ def run(
         drop_privileges(spec, seccomp)
         syscalls.prctl(syscalls.PR_SET_PDEATHSIG, signal.SIGKILL)
         server = Server(requests)
-        thread = _serve_aside(server, leave) if leave is not None else None
+        if leave is not None:
+            _serve_aside(server)
+            leave()
         wire.send(reply, {"ready": True})
         reply.close()
-        thread.join() if thread is not None else server.serve()
+        while leave is not None:
+            signal.pause()
+        server.serve()
     except BaseException as error:
         with contextlib.suppress(OSError):
             wire.send(reply, wire.error(error))
     os._exit(1)
 
 
-def _serve_aside(server: Server, leave: Callable[[], None]) -> threading.Thread:
+def _serve_aside(server: Server) -> None:
     """Serve in a second thread, so that running out of memory cannot kill this process.
 
     Commands are born in the group of the thread that starts them. But the memory of a process is charged to the group
     of its first thread, and only processes whose first thread is in a group are killed for it.
     """
-    threading.stack_size(_STACK)
-    thread = threading.Thread(target=server.serve, daemon=True)
-    thread.start()
-    leave()
-    return thread
+
+    def serve() -> None:
+        try:
+            server.serve()
+        finally:
+            os._exit(1)
+
+    _thread.stack_size(_STACK)
+    _thread.start_new_thread(serve, ())
+    # The end of a command should wake the thread that serves, not this one first.
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
 
 
 def drop_privileges(spec: BoxSpec, seccomp: bytes) -> None:
@@ -133,6 +147,7 @@ def _nest(spec: BoxSpec) -> None:
 def _make_workdir(spec: BoxSpec) -> None:
     """Make the working directory and give it to the sandbox's user."""
     if spec.fresh:
+        os.chmod("/", OPEN_ROOT)
         os.makedirs(spec.workdir, exist_ok=True)
         _hand_workdir_over(spec)
         return
