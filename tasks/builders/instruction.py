@@ -107,9 +107,9 @@ def _without_repeats(lines: list[str]) -> list[str]:
     kept: list[str] = []
     for line in lines:
         key = squeeze(line).lower()
-        if key and key in seen:
+        if key in seen and not _FENCE.match(line):
             continue
-        seen.add(key)
+        seen.update({key} if key else ())
         kept.append(line)
     return kept
 

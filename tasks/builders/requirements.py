@@ -40,8 +40,7 @@ _DEFAULT_BACKEND = ("setuptools>=61", "wheel")
 
 def project_name(files: Files) -> str:
     """The canonical name of the distribution, or an empty text."""
-    project = _pyproject(files).get("project", {})
-    poetry = _pyproject(files).get("tool", {}).get("poetry", {})
+    project, poetry = _table(_pyproject(files), "project"), _table(_pyproject(files), "tool", "poetry")
     found = project.get("name") or poetry.get("name") or _ini(files, "setup.cfg").get("metadata", {}).get("name")
     return canonicalize_name(str(found or _setup_call(files).get("name") or ""))
 
@@ -54,7 +53,7 @@ def installable(files: Files) -> bool:
 
 def backend_requirements(files: Files) -> list[str]:
     """What building the project takes."""
-    declared = _pyproject(files).get("build-system", {}).get("requires")
+    declared = _table(_pyproject(files), "build-system").get("requires")
     found = _strings(declared) or list(_DEFAULT_BACKEND)
     text = " ".join(found)
     return _clean([*found, *(item for name, more in _EDITABLE.items() if name in text for item in more)])
@@ -63,7 +62,7 @@ def backend_requirements(files: Files) -> list[str]:
 def test_requirements(files: Files) -> list[str]:
     """What running the project and its tests takes, pytest included, each name once. A guess in good order."""
     pyproject, setup = _pyproject(files), _setup_call(files)
-    project = pyproject.get("project", {})
+    project = _table(pyproject, "project")
     config = _ini(files, "setup.cfg")
     options = config.get("options", {})
     found = [*_strings(project.get("dependencies")), *_lines(options.get("install_requires", ""))]
@@ -77,11 +76,11 @@ def test_requirements(files: Files) -> list[str]:
         groups.setdefault(name, []).extend(_strings(items))
     found += _first_groups(groups)
     found += [*_lines(options.get("tests_require", "")), *_strings(setup.get("tests_require"))]
-    found += _poetry(pyproject.get("tool", {}).get("poetry", {}))
+    found += _poetry(_table(pyproject, "tool", "poetry"))
     found += _from_files(files)
     found += [item for item in _lines(_ini(files, "tox.ini").get("testenv", {}).get("deps", "")) if ":" not in item]
     found += _plugins(files)
-    return _clean(["pytest>=7", *found], pins=False)
+    return _clean(["pytest>=7", *found], for_tests=True)
 
 
 def unpinned(requirements: Iterable[str]) -> list[str]:
@@ -89,8 +88,11 @@ def unpinned(requirements: Iterable[str]) -> list[str]:
     return sorted({str(_bare(Requirement(item))) for item in requirements})
 
 
-def _clean(items: Iterable[str], pins: bool = True) -> list[str]:
-    """The requirements that apply here, one of each name. Without ``pins``: old exact versions have no wheels."""
+def _clean(items: Iterable[str], for_tests: bool = False) -> list[str]:
+    """The requirements that apply here, one of each name.
+
+    ``for_tests``: no tools, and no exact versions, as old ones have no wheels.
+    """
     kept: dict[str, str] = {}
     for item in items:
         try:
@@ -98,10 +100,10 @@ def _clean(items: Iterable[str], pins: bool = True) -> list[str]:
         except InvalidRequirement:
             continue
         name = str(canonicalize_name(requirement.name))
-        if name in _TOOLS or requirement.url or (requirement.marker and not _applies(requirement)):
+        if (for_tests and name in _TOOLS) or requirement.url or (requirement.marker and not _applies(requirement)):
             continue
         requirement.marker = None
-        if not pins and "==" in str(requirement.specifier):
+        if for_tests and "==" in str(requirement.specifier):
             requirement = _bare(requirement)
         kept.setdefault(name, str(requirement))
     return sorted(kept.values())
@@ -123,10 +125,9 @@ def _first_groups(groups: Mapping[str, list[str]]) -> list[str]:
 
 
 def _poetry(table: Mapping[str, Any]) -> list[str]:
-    groups = table.get("group", {})
-    parts = [table.get("dependencies"), table.get("dev-dependencies")]
-    parts += [groups.get(name, {}).get("dependencies") for name in ("test", "tests", "dev")]
-    return [name for part in parts if isinstance(part, dict) for name in part if name != "python"]  # pyright: ignore
+    parts = [_table(table, "dependencies"), _table(table, "dev-dependencies")]
+    parts += [_table(table, "group", name, "dependencies") for name in ("test", "tests", "dev")]
+    return [name for part in parts for name in part if name != "python"]
 
 
 def _from_files(files: Files) -> Iterator[str]:
@@ -191,6 +192,13 @@ def _lines(text: str) -> list[str]:
 
 def _strings(value: Any) -> list[str]:
     return [item for item in value if isinstance(item, str)] if isinstance(value, list | tuple) else []  # pyright: ignore
+
+
+def _table(data: Any, *names: str) -> dict[str, Any]:
+    """A table in tables; an empty one where something else stands."""
+    for name in names:
+        data = data.get(name) if isinstance(data, dict) else None  # pyright: ignore
+    return data if isinstance(data, dict) else {}  # pyright: ignore
 
 
 def _tables(*values: Any) -> Iterator[tuple[str, Any]]:
