@@ -24,8 +24,6 @@ from forkgym.sandboxes.local import mounts
 ROOT_CAPABILITIES = frozenset({0, 1, 3, 4, 5, 6, 7, 10, 18, 31})
 _STACK = 256 << 10  # bytes
 
-_STACK = 256 << 10  # bytes
-
 OPEN_ROOT = 0o1777
 """Mode of ``/``: commands may make directories such as ``/app`` there, as on a machine of their own. As in ``/tmp``,
 nobody can take away what is another's."""
@@ -149,6 +147,7 @@ def _nest(spec: BoxSpec) -> None:
 def _make_workdir(spec: BoxSpec) -> None:
     """Make the working directory and give it to the sandbox's user."""
     if spec.fresh:
+        os.chmod("/", OPEN_ROOT)
         os.makedirs(spec.workdir, exist_ok=True)
         _hand_workdir_over(spec)
         return
