@@ -177,5 +177,9 @@ def start(requests: socket.socket, sweep: Callable[[int], None]) -> socket.socke
 
 def watch(warden: socket.socket, pidfd: int, directory: str, disk: int | None, wall: float | None) -> None:
     """Hold the sandbox whose writable layers lie in ``directory`` to these limits (bytes, seconds)."""
-    if disk is not None or wall is not None:
+    if disk is None and wall is None:
+        return
+    try:
         wire.send(warden, {"directory": directory, "disk": disk, "wall": wall}, [pidfd])
+    except OSError:
+        os._exit(1)  # the warden was killed: better that all sandboxes end than that they run without limits

@@ -70,10 +70,10 @@ class Zygote:
                 if ids.userns >= 0:
                     os.close(ids.userns)
             wire.send(reply, {"pid": pid, "base": ids.base}, [pidfd])
-            wire.send(go, {}, built)
-            wire.close_all(built)
             place = os.path.dirname(spec.root.layers[0])
             warden.watch(self._warden, pidfd, place, message["disk"], message["wall"])
+            wire.send(go, {}, built)
+            wire.close_all(built)
         finally:
             go.close()  # without the mounts, this tells the child to end
             if pidfd >= 0:

@@ -1,13 +1,16 @@
 """Limits that the local backend's warden holds, disk and wall time, and how disk is measured."""
 
+import contextlib
 import os
+import signal
 import time
+from pathlib import Path
 
 import pytest
 
 from forkgym.sandboxes import create
 from forkgym.sandboxes.errors import SandboxDeadError
-from forkgym.sandboxes.local import measuring
+from forkgym.sandboxes.local import launcher, measuring
 
 MB = 1 << 20
 
@@ -109,6 +112,32 @@ def test_a_sandbox_that_is_closed_before_needs_no_warden():
     time.sleep(0.5)
     with create("local") as box:
         assert box.exec("echo on").stdout == b"on\n"
+
+
+def wardens():
+    """The wardens of this process's zygote."""
+    zygote = str(launcher.zygote()._process.pid)
+    found = []
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            name, _, rest = path.read_text().partition(" (")[2].rpartition(") ")
+            if name == "warden" and rest.split()[1] == zygote:
+                found.append(int(path.parent.name))
+    return found
+
+
+def test_without_its_warden_a_zygote_ends_and_the_next_one_holds_the_limits():
+    with create("local") as box:
+        (warden,) = wardens()
+        os.kill(warden, signal.SIGKILL)
+        while wardens():
+            time.sleep(0.01)
+        with pytest.raises(SandboxDeadError):
+            create("local")
+        with pytest.raises(SandboxDeadError):
+            box.exec("sleep 60")
+    with create("local", limits={"wall": 1}) as box, pytest.raises(SandboxDeadError, match="wall=1"):
+        box.exec("sleep 60")
 
 
 def test_a_tree_is_measured_by_inode_and_never_through_a_link(tmp_path):
