@@ -8,20 +8,24 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from forkgym.tasks.builders.autobuild import build_from_repo
+    from forkgym.tasks.builders.synthesis import synthesize
     from forkgym.tasks.importers.harbor import from_harbor
     from forkgym.tasks.importers.harbor_export import to_harbor
     from forkgym.tasks.importers.swebench_rows import from_swebench
     from forkgym.tasks.loader import load
     from forkgym.tasks.taskset import TaskSet
 
-__all__ = ["TaskSet", "from_harbor", "from_swebench", "load", "to_harbor"]
+__all__ = ["TaskSet", "build_from_repo", "from_harbor", "from_swebench", "load", "synthesize", "to_harbor"]
 
-# Found on first use: the loader brings pydantic and yaml, which the contracts beside it do without.
+# Found on first use (builders bring GitPython, of the extra "swe"): the loader brings pydantic and yaml, which the contracts beside it do without.
 _HOMES = {
     "TaskSet": "forkgym.tasks.taskset",
+    "build_from_repo": "forkgym.tasks.builders.autobuild",
     "from_harbor": "forkgym.tasks.importers.harbor",
     "from_swebench": "forkgym.tasks.importers.swebench_rows",
     "load": "forkgym.tasks.loader",
+    "synthesize": "forkgym.tasks.builders.synthesis",
     "to_harbor": "forkgym.tasks.importers.harbor_export",
 }
 
