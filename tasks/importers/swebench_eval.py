@@ -14,14 +14,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from forkgym.sandboxes.base import Sandbox, StrPath
+from forkgym.sandboxes.base import Backend, Sandbox, StrPath
 from forkgym.sandboxes.errors import SandboxError
 from forkgym.tasks.base import Stage, Task
 from forkgym.tasks.errors import GradingError, TaskFormatError
 from forkgym.tasks.importers import rowfiles
 from forkgym.tasks.importers import swebench_runner as runner
 from forkgym.tasks.importers.swebench_rows import Row, patch_command, require_swebench
-from forkgym.tasks.workspace import Bases
+from forkgym.tasks.workspace import prepare, spec_of
 
 PATCH = "/tmp/patch.diff"
 PATCH_TIMEOUT = 300.0
@@ -78,7 +78,7 @@ def read_predictions(path: StrPath, rows: Sequence[Row]) -> dict[str, Prediction
 def evaluate(
     tasks: Mapping[str, Task],
     predictions: Mapping[str, Prediction],
-    bases: Bases,
+    backend: Backend,
     folder: Path,
     *,
     unavailable: Mapping[str, str] | None = None,
@@ -100,7 +100,7 @@ def evaluate(
             outcome = _told(place, Outcome(prediction.instance, "error", lacking[prediction.instance]))
         else:
             task = tasks[prediction.instance]
-            outcome = _kept(place, task, prediction) or _grade(task, prediction, bases, place)
+            outcome = _kept(place, task, prediction) or _grade(task, prediction, backend, place)
         if progress is not None:
             progress(outcome)
         return outcome
@@ -112,14 +112,14 @@ def evaluate(
         pool.shutdown(cancel_futures=True)
 
 
-def missing(task: Task, bases: Bases) -> str:
+def missing(task: Task, backend: Backend) -> str:
     """Why the task cannot be graded here, with what mends it; an empty text if nothing is missing."""
-    images = bases.backend.capabilities().images
+    images = backend.capabilities().images
     if images is not None and task.image not in images:
         mend = f"; docker pull {task.image}, then use the docker backend" if "/" in task.image else ""
-        return f"backend {bases.backend.name!r} has no image {task.image!r}{mend}"
+        return f"backend {backend.name!r} has no image {task.image!r}{mend}"
     try:
-        with bases.box(task) as box:
+        with _box(task, backend) as box:
             return _missing_tool(box, task)
     except (SandboxError, GradingError) as error:
         return f"{type(error).__name__}: {error}"
@@ -154,10 +154,21 @@ def run_report(rows: Sequence[Row], predictions: Mapping[str, Prediction], folde
     }
 
 
-def _grade(task: Task, prediction: Prediction, bases: Bases, place: Path) -> Outcome:
+def _box(task: Task, backend: Backend) -> Sandbox:
+    """A sandbox in which the task can begin. It is used once, so no snapshot is kept of it."""
+    box = backend.create(spec_of(task))
+    try:
+        prepare(box, task)
+    except BaseException:
+        box.close()
+        raise
+    return box
+
+
+def _grade(task: Task, prediction: Prediction, backend: Backend, place: Path) -> Outcome:
     _clear(place)
     try:
-        with bases.box(task) as box:
+        with _box(task, backend) as box:
             outcome = _run(box, task, prediction, place)
     except (SandboxError, GradingError) as error:
         outcome = Outcome(prediction.instance, "error", f"{type(error).__name__}: {error}")

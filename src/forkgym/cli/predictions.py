@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +14,12 @@ from rich.text import Text
 from forkgym.cli.output import err, out, print_json
 from forkgym.errors import ConfigError
 from forkgym.sandboxes import backend
+from forkgym.sandboxes.base import Backend
 from forkgym.tasks.base import Task
 from forkgym.tasks.errors import TaskFormatError
 from forkgym.tasks.importers.swebench_eval import Outcome, Prediction, evaluate, missing, read_predictions, run_report
 from forkgym.tasks.importers.swebench_rows import Row, read_rows, tasks_of_rows
-from forkgym.tasks.workspace import Bases
+from forkgym.tasks.taskset import TaskSet
 
 SHOWN = ("total", "submitted", "completed", "resolved", "unresolved", "empty_patch", "error")
 
@@ -43,13 +45,10 @@ def grade_predictions(
     given = read_predictions(predictions, rows)
     wanted = [row for row in rows if row.id in given and not given[row.id].empty]
     tasks = tasks_of_rows(wanted, image=image, repositories=repositories, assets=assets, timeout=timeout)
-    bases = Bases(backend(sandbox), keep=max(1, len(wanted)))
-    try:
-        ready, lacking = _preflight(wanted, tasks, bases)
-        logs = folder / "logs" / "run_evaluation" / run_id
-        outcomes = _evaluate(ready, lacking, given, bases, logs, concurrency)
-    finally:
-        bases.close()
+    machines = backend(sandbox)
+    ready, lacking = _preflight(wanted, tasks, machines, concurrency)
+    logs = folder / "logs" / "run_evaluation" / run_id
+    outcomes = _evaluate(ready, lacking, given, machines, logs, concurrency)
     report = run_report(rows, given, logs)
     path = folder / f"{next(iter(given.values())).folder}.{run_id}.json"
     folder.mkdir(parents=True, exist_ok=True)
@@ -63,23 +62,21 @@ def grade_predictions(
 
 
 def _preflight(
-    rows: Sequence[Row], tasks: Mapping[str, Any] | Any, bases: Bases
+    rows: Sequence[Row], tasks: TaskSet, machines: Backend, concurrency: int
 ) -> tuple[dict[str, Task], dict[str, str]]:
     """Tasks that can be graded here, by instance, and why the others cannot, told before anything runs."""
-    ready: dict[str, Task] = {}
-    lacking: dict[str, str] = {}
-    with err.status("Looking for images, repositories and test programs …"):
-        for row in rows:
-            try:
-                task = tasks[row.id.lower()]
-                reason = missing(task, bases)
-            except TaskFormatError as error:
-                lacking[row.id] = str(error)
-                continue
-            if reason:
-                lacking[row.id] = reason
-            else:
-                ready[row.id] = task
+
+    def look(row: Row) -> Task | str:
+        try:
+            task = tasks[row.id.lower()]
+            return missing(task, machines) or task
+        except TaskFormatError as error:
+            return str(error)
+
+    with err.status("Looking for images, repositories and test programs …"), ThreadPoolExecutor(concurrency) as pool:
+        found = {row.id: seen for row, seen in zip(rows, pool.map(look, rows), strict=True)}
+    ready = {instance: seen for instance, seen in found.items() if isinstance(seen, Task)}
+    lacking = {instance: seen for instance, seen in found.items() if isinstance(seen, str)}
     for instance, reason in lacking.items():
         err.print(
             Text.assemble(("cannot be graded here: ", "yellow"), (instance, "bold"), f": {reason}"), soft_wrap=True
@@ -93,7 +90,7 @@ def _evaluate(
     ready: Mapping[str, Task],
     lacking: Mapping[str, str],
     given: Mapping[str, Prediction],
-    bases: Bases,
+    machines: Backend,
     logs: Path,
     concurrency: int,
 ) -> dict[str, Outcome]:
@@ -107,7 +104,7 @@ def _evaluate(
             resolved += outcome.stage == "resolved"
             progress.update(bar, advance=1, description=f"grading, {resolved} resolved")
 
-        return evaluate(ready, given, bases, logs, unavailable=lacking, concurrency=concurrency, progress=tell)
+        return evaluate(ready, given, machines, logs, unavailable=lacking, concurrency=concurrency, progress=tell)
 
 
 def _print(report: Mapping[str, Any], outcomes: Sequence[Outcome], path: Path) -> None:

@@ -45,7 +45,7 @@ def run(
     path.write_text(json.dumps(predictions))
     given = read_predictions(path, rows)
     logs = folder / "logs/run_evaluation/t"
-    outcomes = evaluate({row.id: made[row.id] for row in rows}, given, bases, logs, concurrency=2)
+    outcomes = evaluate({row.id: made[row.id] for row in rows}, given, bases.backend, logs, concurrency=2)
     return outcomes, run_report(rows, given, logs)
 
 
@@ -176,14 +176,16 @@ def test_passes_printed_by_the_patch_do_not_hide_a_failing_run(
 
 def test_what_is_missing_is_said_before_anything_runs(example: Any, bases: Bases) -> None:
     official = tasks.from_swebench([example.row()])[0]
-    assert missing(official, bases).startswith(
+    assert missing(official, bases.backend).startswith(
         "backend 'local' has no image 'swebench/sweb.eval.x86_64.acme_1776_rates-7"
     )
     there = tasks.from_swebench([example.row()], image="host", repositories=example.clones)[0]
-    assert missing(there, bases) == ""
+    assert missing(there, bases.backend) == ""
     row = example.row(eval_script=example.script("LANG=C python2.4 -m unittest"))
     lacks = tasks.from_swebench([row], image="host", repositories=example.clones)[0]
-    assert missing(lacks, bases) == "image 'host' has no program 'python2.4', which runs the tests of acme/rates"
+    assert (
+        missing(lacks, bases.backend) == "image 'host' has no program 'python2.4', which runs the tests of acme/rates"
+    )
 
 
 @pytest.mark.parametrize(
@@ -240,8 +242,8 @@ def test_what_cannot_be_graded_here_is_an_error_and_leaves_nothing_old(
     rows = read_rows([example.row()])
     (task,) = tasks.from_swebench([example.row()], image="host", repositories=example.clones)
     gold = read_predictions("gold", rows)
-    evaluate({"acme__rates-7": task}, gold, bases, tmp_path)
+    evaluate({"acme__rates-7": task}, gold, bases.backend, tmp_path)
     assert run_report(rows, gold, tmp_path)["resolved_ids"] == ["acme__rates-7"]
-    outcomes = evaluate({}, gold, bases, tmp_path, unavailable={"acme__rates-7": "no image"})
+    outcomes = evaluate({}, gold, bases.backend, tmp_path, unavailable={"acme__rates-7": "no image"})
     assert outcomes == {"acme__rates-7": Outcome("acme__rates-7", "error", "no image")}
     assert run_report(rows, gold, tmp_path)["error_ids"] == ["acme__rates-7"]
