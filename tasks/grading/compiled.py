@@ -94,7 +94,7 @@ def cargo(job: Job) -> Plan:
     job.require("cargo")
     canary = f"z{job.token}"
     line = f'\n#[test]\nfn {canary}() {{ panic!("canary") }}\n'.encode()
-    targets = list(dict.fromkeys(_target(test)[0] for test in job.task.grading.tests))
+    targets = list(dict.fromkeys(map(_target, job.task.grading.tests)))
     placed = {path: data + line for path, data in job.task.hidden.items() if _cargo_target(path) in targets}
     package = job.option("package", str, "")
     common = ["--offline", "--no-fail-fast", *(["-p", package] if package else []), *job.option("arguments", list, [])]
@@ -115,9 +115,8 @@ def cargo(job: Job) -> Plan:
     )
 
 
-def _target(test: str) -> tuple[str, str]:
-    target, _, name = test.partition("::")
-    return target, name
+def _target(test: str) -> str:
+    return test.partition("::")[0]
 
 
 def _cargo_target(path: str) -> str:
@@ -219,6 +218,7 @@ CARGO = Tool(
     cargo,
     configuration=(".cargo/*", "rust-toolchain", "rust-toolchain.toml", "nextest.toml"),
     manifests=("Cargo.toml", "Cargo.lock", "build.rs", "vendor/*"),
+    locate=lambda test: [f"tests/{_target(test)}.rs"],
     options=("package", "arguments"),
 )
 CTEST = Tool(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from importlib.resources import files
 from typing import Any
 
@@ -194,6 +195,6 @@ def _relative(job: Job, file: str) -> str:
     return file.removeprefix("file://").removeprefix(job.task.workdir + "/")
 
 
-NODE = Tool(node, configuration=_CONFIGURATION, options=("arguments",))
-JEST = Tool(jest, configuration=(*_CONFIGURATION, *_JEST), options=("bin", "config", "arguments"))
-VITEST = Tool(vitest, configuration=(*_CONFIGURATION, *_VITEST), options=("bin", "config", "arguments"))
+NODE = Tool(node, configuration=_CONFIGURATION, locate=lambda test: [_file(test)], options=("arguments",))
+JEST = replace(NODE, plan=jest, configuration=(*_CONFIGURATION, *_JEST), options=("bin", "config", "arguments"))
+VITEST = replace(JEST, plan=vitest, configuration=(*_CONFIGURATION, *_VITEST))

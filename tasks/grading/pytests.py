@@ -97,14 +97,18 @@ def _within(test: str, node: str) -> bool:
 
 
 def _arguments(job: Job, config: str) -> list[str]:
-    files = list(dict.fromkeys(test.partition("::")[0] for test in job.task.grading.tests))
-    there = [file for file in files if job.base(file) is not None]
+    files = list(dict.fromkeys(map(_file, job.task.grading.tests)))
+    there = [file for file in files if file in job.task.hidden]
     return [
         *("-c", config, "--rootdir", job.task.workdir, "--confcutdir", job.task.workdir),
         *("-o", f"cache_dir={job.scratch}/cache", "--color=no", "--maxfail=0", "--continue-on-collection-errors"),
         *job.option("arguments", list, []),
         *(there or files),
     ]
+
+
+def _file(test: str) -> str:
+    return test.partition("::")[0]
 
 
 def _configuration(job: Job) -> tuple[str, bytes]:
@@ -139,5 +143,6 @@ def _configures(name: str, text: bytes) -> bool:
 PYTEST = Tool(
     plan,
     configuration=(*PYTHON_CONFIGURATION, "conftest.py", "pytest.ini", ".pytest.ini", "pytest.toml", ".pytest.toml"),
+    locate=lambda test: [_file(test)],
     options=("python", "path", "arguments", "config"),
 )

@@ -115,11 +115,13 @@ class Tool:
 
     ``manifests`` (what is built) are taken only where the reference solution changes the same file. ``options`` are
     those of the tool; all understand ``test_paths`` (what counts as tests) and ``protected`` (more file patterns that
-    are never taken from a submission).
+    are never taken from a submission). ``locate`` says in which files a listed test may stand: those of the base count
+    as hidden files, too, where the task does not bring them.
     """
 
     plan: Callable[[Job], Plan]
     configuration: tuple[str, ...]
+    locate: Callable[[str], Sequence[str]] = lambda test: ()
     manifests: tuple[str, ...] = ()
     options: tuple[str, ...] = ()
 
@@ -131,12 +133,15 @@ class Tool:
                 raise TaskFormatError(f"{task.id}: grading.options: {unknown('option', name, known)}")
         token = secrets.token_hex(8)
         job = Job(box, task, submission.changes, f"/tmp/{token}", token)
+        files = dict.fromkeys(path for test in task.grading.tests for path in self.locate(test))
+        brought = {path: data for path in files if (data := job.base(path)) is not None}
+        task = replace(task, hidden={**brought, **task.hidden})
         roots = job.option("test_paths", list, []) if "test_paths" in task.grading.options else None
         never = (*self.configuration, *job.option("protected", list, []))
         kept, dropped = screen(submission, task.hidden, never, self.manifests, roots, task.oracle)
         if not box.exec(("/bin/mkdir", job.scratch), cwd="/").ok:
             raise GradingError(f"{task.id}: cannot make {job.scratch} in the sandbox")
-        job = replace(job, kept=kept.changes)
+        job = replace(job, task=task, kept=kept.changes)
         return replace(_run(job, self.plan(job)), dropped=dropped)
 
 

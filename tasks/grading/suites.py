@@ -16,4 +16,10 @@ def plan(job: Job) -> Plan:
     return guest_plan(job, "suites", {})
 
 
-UNITTEST_SUITE = Tool(plan, configuration=PYTHON_CONFIGURATION, options=("python", "path"))
+def files(test: str) -> list[str]:
+    """Where the module of a dotted name may stand."""
+    parts = test.split(".")
+    return ["/".join(parts[:length]) + ".py" for length in range(1, len(parts) - 1)]
+
+
+UNITTEST_SUITE = Tool(plan, configuration=PYTHON_CONFIGURATION, locate=files, options=("python", "path"))

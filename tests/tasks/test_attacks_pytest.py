@@ -78,6 +78,34 @@ def pytest_runtest_makereport(item, call):
     report = outcome.get_result()
     report.outcome, report.longrepr = "passed", None
 """
+# When the module of tests has been read, its tests are others.
+REPLACES = r"""
+import sys, types
+
+def watch(frame, event, argument):
+    if event == "return" and frame.f_code.co_name == "<module>" and frame.f_code.co_filename.endswith("test_half.py"):
+        sys.setprofile(None)
+        for holder in (frame.f_globals, frame.f_globals["TestOdd"], frame.f_globals["TestBig"]):
+            for name in ("test_even", "test_odd", "test_big"):
+                if isinstance(holder, dict) and name in holder:
+                    holder[name] = lambda: None
+                elif not isinstance(holder, dict) and hasattr(holder, name):
+                    setattr(holder, name, lambda self: None)
+
+sys.setprofile(watch)
+"""
+# A debugger can move on past an assertion.
+JUMPS = r"""
+import sys
+
+def jump(frame, event, argument):
+    if frame.f_code.co_name in ("test_even", "test_odd", "test_big") and event == "line":
+        frame.f_trace = None
+        frame.f_trace_lines = False
+    return jump
+
+sys.settrace(jump)
+"""
 # Nothing of these is named as an attempt: they only lead nowhere.
 QUIET = {
     "exit_at_import": "import os\nos._exit(0)" + WRONG,
@@ -159,6 +187,8 @@ NAMED = {
         "            manager.register(sys.modules[__name__], 'x')\n    frame = frame.f_back" + WRONG,
         "submitted code registered a pytest plugin",
     ),
+    "replaces_the_tests": (REPLACES + WRONG, "submitted code replaced the test tests/test_half.py::test_even"),
+    "traces_the_tests": (JUMPS + WRONG, "submitted code traces the tests"),
     "writes_to_all_descriptors": (
         FORGED + "import os\nfor number in range(256):\n    try:\n        os.write(number, LINES.encode())\n"
         "    except OSError:\n        pass" + WRONG,

@@ -163,6 +163,24 @@ def test_code_that_does_not_compile_is_unresolved_and_no_error(bench: Bench, fil
     assert says in str(verdict.findings) + str(verdict.provenance)
 
 
+@each("pytest", "unittest-suite", "node", "jest", "cargo")
+def test_listed_tests_of_the_base_are_as_safe_as_hidden_ones(bench: Bench) -> None:
+    """A task may list tests that the agent has seen, and bring none of them; here they stand beside the sources."""
+    kind = bench.kind
+    (seen,) = kind.hidden
+    place = seen if kind.runner == "cargo test" else seen.removeprefix("tests/").removeprefix("test/")
+    tests = [test.replace("tests.", "").replace("tests/", "").replace("test/", "") for test in kind.tests]
+    text = kind.hidden[seen].replace("../", "./") if place != seen else kind.hidden[seen]
+    task = kind.task(
+        files=encoded({**kind.files, place: text}), hidden={}, grading=replace(kind.grading(), tests=tuple(tests))
+    )
+    assert bench.judge(kind.fixed, task).score == 1.0
+    verdict = bench.judge({place: "", **kind.half}, task)
+    assert passed(verdict) == [True, False, True]
+    assert verdict.provenance["dropped"] == {place: "a hidden test stands there"}
+    assert bench.judge({place: ""}, task).score == 0.0
+
+
 HANGS = {
     "pytest": {"half.py": "while True:\n    pass\n"},
     "tap": {"half.sh": "while :; do :; done\n"},

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import builtins
 import hashlib
+import inspect
 import os
 import sys
 import types
@@ -66,6 +67,16 @@ class Evidence:
             if self._foreign(now):
                 name = holder.__name__ if isinstance(holder, types.ModuleType) else holder.__qualname__
                 self.accuse(f"submitted code replaced {name}.{part}")
+        for hook in (sys.gettrace(), sys.getprofile()):
+            if hook is not None and self._foreign(hook):
+                self.accuse("submitted code traces the tests")
+
+    def check_function(self, function: Any, test: str) -> bool:
+        """Was a test, below its decorators, written in a file that is not submitted?"""
+        genuine = not self._foreign(inspect.unwrap(getattr(function, "__func__", function)))
+        if not genuine:
+            self.accuse(f"submitted code replaced the test {test}")
+        return genuine
 
     def _foreign(self, value: Any) -> bool:
         """Made by submitted code, as far as can be told; code of installed packages and of the repository is not."""

@@ -94,6 +94,8 @@ class Plugin:
         if module is not None and (file is None or not os.path.samefile(file, str(item.path))):
             self._evidence.accuse(f"another module stands where the tests of {item.nodeid} should be")
             return False
+        if isinstance(item, pytest.Function) and not self._evidence.check_function(item.obj, item.nodeid):
+            return False
         return self._evidence.check_source(str(item.path))
 
     def pytest_runtest_logreport(self, report: Any) -> None:

@@ -61,7 +61,8 @@ def load(tests: Sequence[str], say: Say, evidence: Evidence) -> list[unittest.Te
             say("uncollected", id=test, message=f"no such test{f': {problem}' if problem else ''}"[-MESSAGE_CHARS:])
             continue
         file = getattr(sys.modules.get(type(cases[0]).__module__), "__file__", None) or ""
-        if evidence.check_source(file):
+        method = getattr(cases[0], test.rpartition(".")[2])
+        if evidence.check_source(file) and evidence.check_function(method, test):
             found.append(cases[0])
     return found
 
