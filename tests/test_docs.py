@@ -18,6 +18,7 @@ ROOT = Path(__file__).parent.parent
 ROOMS = ("agents", "envs", "sandboxes", "tasks", "trainers")
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("*/README.md")])
 GROUPS = ("bench", "images", "tasks")
+NESTED = (["import"], ["export"])  # groups in the group `tasks`
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 CODE = re.compile(r"`([^`\n]+)`")
 
@@ -90,7 +91,7 @@ def test_commands_in_docs_exist() -> None:
             assert set(words[1:]) <= targets, words
             seen += 1
         elif words[0] == "forkgym":
-            group = words[1:3] if words[1] in GROUPS else words[1:2]
+            group = words[1 : 4 if words[2:3] in NESTED else 3] if words[1] in GROUPS else words[1:2]
             shown = forkgym_help(*group)
             for option in (word for word in words if word.startswith("-")):
                 assert re.search(rf"(?<![\w-]){re.escape(option)}(?![\w-])", shown), words
