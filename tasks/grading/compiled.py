@@ -47,7 +47,7 @@ def go(job: Job) -> Plan:
         *job.option("arguments", list, []),
         *packages,
     )
-    env = {"GOFLAGS": "", "GOPROXY": "off", "GOWORK": "off", "GOTOOLCHAIN": "local", "GOENV": "off"}
+    env = {"GOPROXY": "off", "GOTOOLCHAIN": "local"}
     placed = dict(_go_canaries(job, canary))
     return Plan(command, lambda ended: _go_results(ended, canary), files=placed, env=env, canaries=(canary,))
 
@@ -105,7 +105,7 @@ def cargo(job: Job) -> Plan:
         run = f"RUSTC_BOOTSTRAP=1 cargo test --quiet {_quoted([*common, *_selected([target])])}"
         steps.append(f"{run} -- -Z unstable-options --format json --report-time || code=$?")
     steps.append("exit $code")
-    env = {"CARGO_NET_OFFLINE": "true", "CARGO_TERM_COLOR": "never", "RUSTFLAGS": "", "RUSTC_WRAPPER": ""}
+    env = {"CARGO_NET_OFFLINE": "true", "CARGO_TERM_COLOR": "never"}
     return Plan(
         ("/bin/bash", "-c", "\n".join(steps)),
         lambda ended: _cargo_results(ended, canary),

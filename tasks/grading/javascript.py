@@ -89,7 +89,7 @@ def _jest_like(job: Job, tool: str, arguments: list[str]) -> Plan:
 
 
 def _environment() -> dict[str, str]:
-    return {"NODE_OPTIONS": "", "NODE_PATH": "", "NO_COLOR": "1", "NODE_ENV": "test", "NODE_DISABLE_COMPILE_CACHE": "1"}
+    return {"NO_COLOR": "1", "NODE_ENV": "test"}
 
 
 def _test_files(job: Job) -> list[str]:

@@ -156,7 +156,7 @@ def _run(job: Job, plan: Plan) -> Report:
     ended = box.exec(
         plan.command,
         cwd=task.workdir,
-        env={"PATH": PATH, "TMPDIR": job.scratch, "CI": "true", "PYTHONHASHSEED": "0", **plan.env},
+        env={"PATH": PATH, "CI": "true", "PYTHONHASHSEED": "0", **plan.env},
         stdin=plan.stdin,
         timeout=task.grading.timeout,
         max_output=MAX_OUTPUT,
