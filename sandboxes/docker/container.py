@@ -25,7 +25,8 @@ from forkgym.sandboxes.docker.engine import Engine
 from forkgym.sandboxes.docker.meter import Meter
 from forkgym.sandboxes.errors import SandboxDeadError, SandboxError, SandboxTimeoutError
 from forkgym.sandboxes.limits import rlimits
-from forkgym.sandboxes.local import cleanup, launcher
+from forkgym.sandboxes.local import cleanup, launcher, seccomp
+from forkgym.sandboxes.local.cgroups import Group
 from forkgym.sandboxes.local.disk import new_id
 from forkgym.sandboxes.owner.environment import user_ids
 from forkgym.sandboxes.owner.reply import Refused, ask
@@ -88,6 +89,7 @@ class Container:
         self.name = f"forkgym-{self._id}"
         self.pidfd = -1
         self.meter = Meter((), ())
+        self.group: Group | None = None  # if this process can change it
         self._lease = state.Lease.take(root / "boxes", self._id)
         try:
             with _listener(self._lease.path / "run") as listener:
@@ -161,10 +163,14 @@ class Container:
     def _begin(self) -> None:
         limits = rlimits(self.config.limits, cgroups=True)
         try:
-            answer, files = ask(self.socket, {"rlimits": limits}, patience=_START_PATIENCE)
+            message = {"rlimits": limits, "seccomp": seccomp.program().hex()}
+            answer, files = ask(self.socket, message, patience=_START_PATIENCE)
         except Refused as error:
             raise SandboxError(f"the first process of container {self.name} cannot serve: {error.strerror}") from error
         self.meter = Meter(answer["accounts"], files)
+        if self.near:
+            self.group = Group.of(self.pid, self.config.limits)
+            self.group.let_go(self.pid)
 
 
 @contextlib.contextmanager

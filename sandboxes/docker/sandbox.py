@@ -18,7 +18,7 @@ from forkgym.sandboxes.docker.spares import Spares
 from forkgym.sandboxes.errors import SandboxError, SandboxLimitError
 from forkgym.sandboxes.guest import processes
 from forkgym.sandboxes.limits import rlimits
-from forkgym.sandboxes.local import cgroups, launcher
+from forkgym.sandboxes.local import launcher
 from forkgym.sandboxes.local.disk import new_id
 from forkgym.sandboxes.local.snapshots import Frozen
 from forkgym.sandboxes.owner.environment import USERS
@@ -85,18 +85,22 @@ class DockerSandbox(ServedSandbox):
         result = super()._judge(result)
         kills, before = self._container.meter.oom_kills(), self._oom_kills
         self._oom_kills = kills
-        return replace(result, oom_killed=True) if kills > before else result
+        if kills == before:
+            return result
+        if self._container.group is not None:
+            self._container.group.make_room()
+        return replace(result, oom_killed=True)
 
     def _as_root(self, name: str) -> tuple[Callable[[dict[str, Any], list[int]], Reply], Callable[[], None]]:
         """Through the zygote of the local backend, which enters the container."""
         container = self._container
-        if not container.near:
+        if container.group is None:
             raise SandboxError("commands as root need a daemon on this host, and an owner who is root here")
-        zygote, begin = launcher.zygote(), processes.now()
+        zygote, begin, join = launcher.zygote(), processes.now(), container.group.join_files
 
         def start(message: dict[str, Any], fds: list[int]) -> Reply:
             limits = rlimits(self.spec.limits, cgroups=True)
-            request = {**message, "op": "spawn", "join": cgroups.join_files(container.pid), "rlimits": limits}
+            request = {**message, "op": "spawn", "join": join, "rlimits": limits}
             return Reply(zygote.socket, request, [container.pidfd, *fds])
 
         def kill() -> None:

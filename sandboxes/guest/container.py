@@ -12,7 +12,7 @@ import signal
 import socket
 
 from forkgym.sandboxes.guest import syscalls, wire
-from forkgym.sandboxes.guest.server import Server, forget_imports
+from forkgym.sandboxes.guest.server import Server, forget_imports, serve_aside
 
 # Of version 2, then of version 1.
 _ACCOUNTS = (
@@ -40,14 +40,17 @@ def main(path: str) -> None:
         syscalls.prctl(syscalls.PR_SET_NO_NEW_PRIVS, 1)
         syscalls.set_name("init")
         names, accounts = _open_accounts()
+        syscalls.install_seccomp(bytes.fromhex(message["seccomp"]))  # on top of the daemon's
         server = Server(requests)
+        serve_aside(server)
     except Exception as error:
         wire.send(reply, wire.error(error))
         return
     wire.send(reply, {"accounts": names}, accounts)
     reply.close()
     wire.close_all(accounts)
-    server.serve()
+    while True:
+        signal.pause()
 
 
 def _open_accounts() -> tuple[list[str], list[int]]:

@@ -75,6 +75,9 @@ def eliminate(since: float, keep: Iterable[int], reap: Callable[[], None]) -> in
         spared = descendants(keep, processes)
         targets = [p.pid for p in processes.values() if p.start >= first and p.pid not in spared]
         denied = 0
+        if targets and len(targets) == len(processes) and os.getpid() == 1:
+            with contextlib.suppress(OSError):
+                os.kill(-1, signal.SIGKILL)  # all at one moment, so that none can start another meanwhile
         for pid in targets:
             try:
                 os.kill(pid, signal.SIGKILL)

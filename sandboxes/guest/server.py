@@ -6,6 +6,7 @@ goes everything in the sandbox. Each request brings its own reply socket as the 
 
 from __future__ import annotations
 
+import _thread
 import contextlib
 import errno
 import fcntl
@@ -23,6 +24,7 @@ from forkgym.sandboxes.guest import processes, syscalls, wire
 
 _CHANGING = ("exec", "open", "mkdir", "symlink")  # requests that must not fall between two roots
 _DRAIN_CHUNK = 1 << 16
+_STACK = 256 << 10  # bytes
 _RESET_SIGNALS = (signal.SIGINT, signal.SIGPIPE, signal.SIGXFSZ)
 
 
@@ -204,6 +206,25 @@ class Server:
                 wire.send(reply, {"code": os.waitstatus_to_exitcode(status)})
             reply.close()
             self._started.pop(name, None)
+
+
+def serve_aside(server: Server) -> None:
+    """Serve in a second thread, so that running out of memory cannot kill this process.
+
+    Commands are born in the group of the thread that starts them. But the memory of a process is charged to the group
+    of its first thread, and only processes whose first thread is in a group are killed for it.
+    """
+
+    def serve() -> None:
+        try:
+            server.serve()
+        finally:
+            os._exit(1)
+
+    _thread.stack_size(_STACK)
+    _thread.start_new_thread(serve, ())
+    # The end of a command should wake the thread that serves, not this one first.
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
 
 
 def forget_imports() -> None:

@@ -74,6 +74,26 @@ class Group:
         """Files to write a process id into, each one, so that the process joins the group."""
         return [str(path / "cgroup.procs") for path in self._directories]
 
+    @classmethod
+    def of(cls, pid: int, limits: Limits) -> Group:
+        """The group that a daemon made for process ``pid``, to hold these limits."""
+        groups = _own_groups(_text(Path(f"/proc/{pid}/cgroup")))
+        homes: dict[str, Home] = {}
+        name = ""
+        for mount, version, controllers in _mounts(_text(Path("/proc/self/mounts"))):
+            for controller in controllers:
+                path = Path(groups.get("" if version == 2 else controller, "/"))
+                if path.name and controller not in homes:
+                    homes[controller], name = Home(mount / path.parent.relative_to("/"), version), path.name
+        group = cls(name, homes)
+        group._limits = limits
+        return group
+
+    def let_go(self, pid: int) -> None:
+        """Take the first thread of a process out, and with it the whole as far as memory goes; see ``serve_aside``."""
+        for path in self.leave_files:
+            _write(Path(path).with_name("tasks"), str(pid))
+
     @property
     def leave_files(self) -> list[str]:
         """Files by which a thread leaves the groups of memory and processes alone.
@@ -209,17 +229,6 @@ def find_homes() -> tuple[dict[str, Home], str]:
     if not where:
         return homes, "no cgroup controller is mounted"
     return homes, f"uid {os.geteuid()} may not make groups under {where}; use root or a delegated group"
-
-
-def join_files(pid: int) -> list[str]:
-    """Files to write a process id into, so that the process joins the groups of process ``pid``."""
-    groups = _own_groups(_text(Path(f"/proc/{pid}/cgroup")))
-    found: list[str] = []
-    for mount, version, names in _mounts(_text(Path("/proc/self/mounts"))):
-        path = groups.get("" if version == 2 else ",".join(names[:1]), "/") if names else "/"
-        if path != "/":
-            found.append(str(mount / path.lstrip("/") / "cgroup.procs"))
-    return list(dict.fromkeys(found))
 
 
 def reap() -> int:

@@ -11,12 +11,16 @@ from forkgym.sandboxes.guest import syscalls
 from forkgym.sandboxes.local.init import OPEN_ROOT
 
 _SOCKET_PLACE = "/.forkgym/run"
+_GROUPS = "/sys/fs/cgroup"
 _HOSTS = "127.0.0.1 localhost sandbox\n::1 localhost\n"
 
 
 def furnish(directories: Sequence[str], uid: int, gid: int, fresh: bool) -> None:
     """Make the directories of the user ``uid``. ``fresh``: nobody has worked in these files yet."""
     syscalls.umount(_SOCKET_PLACE)  # it has served, and shows a path of the host
+    fd = syscalls.open_tree(_GROUPS)
+    syscalls.mount_setattr(fd, set=syscalls.ATTR_RDONLY)  # not all daemons do
+    os.close(fd)
     os.umask(0o022)
     if fresh:
         os.chmod("/", OPEN_ROOT)

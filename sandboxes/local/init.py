@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import _thread
 import contextlib
 import fcntl
 import os
@@ -16,13 +15,12 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from forkgym.sandboxes.guest import syscalls, wire
-from forkgym.sandboxes.guest.server import Server, forget_imports
+from forkgym.sandboxes.guest.server import Server, forget_imports, serve_aside
 from forkgym.sandboxes.local import mounts
 
 # What root inside may still do, to files and ids of its own sandbox: chown, dac_override, fowner, fsetid, kill,
 # setgid, setuid, net_bind_service, sys_chroot, setfcap.
 ROOT_CAPABILITIES = frozenset({0, 1, 3, 4, 5, 6, 7, 10, 18, 31})
-_STACK = 256 << 10  # bytes
 
 OPEN_ROOT = 0o1777
 """Mode of ``/``: commands may make directories such as ``/app`` there, as on a machine of their own. As in ``/tmp``,
@@ -76,7 +74,7 @@ def run(
         syscalls.prctl(syscalls.PR_SET_PDEATHSIG, signal.SIGKILL)
         server = Server(requests)
         if leave is not None:
-            _serve_aside(server)
+            serve_aside(server)
             leave()
         wire.send(reply, {"ready": True})
         reply.close()
@@ -87,25 +85,6 @@ def run(
         with contextlib.suppress(OSError):
             wire.send(reply, wire.error(error))
     os._exit(1)
-
-
-def _serve_aside(server: Server) -> None:
-    """Serve in a second thread, so that running out of memory cannot kill this process.
-
-    Commands are born in the group of the thread that starts them. But the memory of a process is charged to the group
-    of its first thread, and only processes whose first thread is in a group are killed for it.
-    """
-
-    def serve() -> None:
-        try:
-            server.serve()
-        finally:
-            os._exit(1)
-
-    _thread.stack_size(_STACK)
-    _thread.start_new_thread(serve, ())
-    # The end of a command should wake the thread that serves, not this one first.
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
 
 
 def drop_privileges(spec: BoxSpec, seccomp: bytes) -> None:
