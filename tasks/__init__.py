@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 __all__ = ["TaskSet", "build_from_repo", "from_harbor", "from_swebench", "load", "synthesize", "to_harbor"]
 
-# Found on first use (builders bring GitPython, of the extra "swe"): the loader brings pydantic and yaml, which the contracts beside it do without.
+# Found on first use: the loader brings pydantic and yaml, which the contracts beside it do without, and the builders
+# bring GitPython, of the extra "swe".
 _HOMES = {
     "TaskSet": "forkgym.tasks.taskset",
     "build_from_repo": "forkgym.tasks.builders.autobuild",

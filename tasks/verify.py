@@ -97,8 +97,8 @@ def prove(task: Task, bases: Bases, repeats: int = REPEATS) -> Proof:
         problems += leaks.find(box, task)
     failed = {finding.id for verdict in solved for finding in verdict.findings if not finding.passed}
     suspects = tuple(test for test in task.grading.tests if test in failed.union(unstable))
-    pairs = zip(solved[0].findings, idle[0].findings, strict=True)
-    mended = tuple(one.id for one, other in pairs if one.passed and not other.passed)
+    passed, before = ({finding.id for finding in runs[0].findings if finding.passed} for runs in (solved, idle))
+    mended = tuple(test for test in task.grading.tests if test in passed - before)
     return Proof(task.id, task.digest, oracle, nothing, flaky, repeats, tuple(problems), suspects, mended)
 
 

@@ -96,7 +96,7 @@ def _stacked(chain: Chain, bottom: Image) -> Image:
     if chain.host and chain.host not in bottom.layers:
         raise ImageError(
             f"the image {chain.name!r} stands on this machine's system as it was before a change to it; "
-            f"build it again: forkgym images build {chain.name}"
+            f"build it again from its recipe: forkgym images build {chain.name}, or the recipe's file"
         )
     plain = [layer for layer in chain.layers if layer.target is None]
     lowers = {volume: [*(str(layer.path / volume) for layer in plain), *low] for volume, low in bottom.lowers.items()}

@@ -47,12 +47,16 @@ Progress = Callable[[Decision], None]
 
 @dataclass(frozen=True)
 class Options:
-    """``limit``: most tasks; ``commits``: most commits looked at, newest first; ``split``: that of all tasks."""
+    """``limit``: most tasks; ``commits``: most commits looked at, newest first; ``split``: that of all tasks.
+
+    ``image`` is what environments are built over: "host", this machine's own system, or an image such as "base".
+    """
 
     limit: int = 20
     commits: int = 1000
     repeats: int = measure.REPEATS
     split: str = "train"
+    image: str = "host"
 
 
 def build_from_repo(
@@ -72,7 +76,8 @@ def build_from_repo(
     repo = history.open_repository(source, state.state_dir() / "repositories")
     name = start.name_of(source)
     project, _ = start.project_at_head(repo, source)
-    head = {"repository": name, "head": repo.head.commit.hexsha, "split": options.split, "repeats": options.repeats}
+    head = {"repository": name, "head": repo.head.commit.hexsha, "split": options.split}
+    head |= {"repeats": options.repeats, "image": options.image}
     bases = Bases(backend, keep=2)
     began = time.monotonic()
     try:
@@ -102,7 +107,7 @@ class _Builder:
     ) -> None:
         self._name, self._project, self._ledger = name, project, ledger
         self._bases, self._options, self._rewrite = bases, options, rewrite
-        self._environments = Environments(name, ledger.out)
+        self._environments = Environments(name, ledger.out, options.image)
 
     def run(self, repo: Repo, progress: Progress) -> list[dict[str, str]]:
         """Decide commit after commit; returns those that the machine, and not the commit, kept from a decision."""

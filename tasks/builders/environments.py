@@ -17,13 +17,13 @@ from forkgym.tasks.builders.history import UnfitCommit
 from forkgym.tasks.builders.projects import Environment
 
 FOLDER = "images"
-BASE = "host"
 
 
 class Environments:
-    """Images by what they hold: each is built once, and what could not be built is not tried again."""
+    """Images over ``base``, by what they hold: each is built once, and what could not be built is not tried again."""
 
-    def __init__(self, project: str, out: Path) -> None:
+    def __init__(self, project: str, out: Path, base: str) -> None:
+        self._base = base
         self._prefix = re.sub(r"[^a-z0-9]+", "-", project.lower()).strip("-")[:40] or "project"
         self._out = out
         self._failed: dict[str, str] = {}
@@ -40,12 +40,14 @@ class Environments:
 
     def _image(self, steps: tuple[Mapping[str, Any], ...]) -> str:
         if not steps:
-            return BASE
+            return self._base
         plain = [dict(step) for step in steps]
-        name = f"{self._prefix}-{hashlib.sha256(json.dumps(plain).encode()).hexdigest()[:10]}"
+        name = f"{self._prefix}-{hashlib.sha256(json.dumps([self._base, plain]).encode()).hexdigest()[:10]}"
         if name in self._failed:
             raise ImageError(self._failed[name])
-        text = yaml.safe_dump({"schema": 1, "name": name, "from": BASE, "steps": plain}, sort_keys=False, width=100)
+        text = yaml.safe_dump(
+            {"schema": 1, "name": name, "from": self._base, "steps": plain}, sort_keys=False, width=100
+        )
         path = self._out / FOLDER / f"{name}.yaml"
         try:
             build.build(recipe.read(text, str(path), path.parent))

@@ -54,6 +54,7 @@ class SynthOptions:
     seed: int = 0
     repeats: int = measure.REPEATS
     split: str = "train"
+    image: str = "host"
 
 
 @dataclass(frozen=True)
@@ -94,14 +95,14 @@ def synthesize(
         raise BuildError(f"{source}: mistakes are put into Python code, and this is {project.language}")
     name = start.name_of(source)
     head = {"repository": name, "head": repo.head.commit.hexsha, "kind": options.kind, "combine": options.combine}
-    head |= {"seed": options.seed, "split": options.split, "repeats": options.repeats}
+    head |= {"seed": options.seed, "split": options.split, "repeats": options.repeats, "image": options.image}
     bases = Bases(backend, keep=2)
     began = time.monotonic()
     try:
         with Ledger.open(out, head) as ledger:
             version = history.version_before(repo.head.commit)
             try:
-                environment = Environments(name, out).first(project.environments(files, version))
+                environment = Environments(name, out, options.image).first(project.environments(files, version))
                 hidden = {path: item for path, item in files.items() if project.runnable(path) and item.data}
                 whole = start.plain_task(
                     f"{name}/whole", files, hidden, {}, project, environment, options.split, f"{name} {head['head']}"

@@ -30,13 +30,14 @@ def build_tasks(
     commits: int,
     repeats: int,
     split: str,
+    image: str,
     rewriter: str | None,
     sandbox: str,
     as_json: bool,
 ) -> int:
     """Build tasks from the history of a repository; exit code 1 if none could be kept."""
     build: Callable[..., dict[str, Any]] = resolve("builder", "build", BUILDERS, EXTRAS)
-    options = resolve("builder", "build options", BUILDERS, EXTRAS)(limit, commits, repeats, split)
+    options = resolve("builder", "build options", BUILDERS, EXTRAS)(limit, commits, repeats, split, image)
     rewrite = resolve("rewriter", rewriter, {}) if rewriter else None
     report = build(repository, target, backend(sandbox), options, rewrite, _tell)
     return _show(report, target, as_json)
@@ -52,12 +53,13 @@ def synthesize_tasks(
     seed: int,
     repeats: int,
     split: str,
+    image: str,
     sandbox: str,
     as_json: bool,
 ) -> int:
     """Put mistakes into the newest commit of a repository; exit code 1 if no task could be kept."""
     synthesize: Callable[..., dict[str, Any]] = resolve("builder", "synth", BUILDERS, EXTRAS)
-    options = resolve("builder", "synth options", BUILDERS, EXTRAS)(kind, limit, combine, seed, repeats, split)
+    options = resolve("builder", "synth options", BUILDERS, EXTRAS)(kind, limit, combine, seed, repeats, split, image)
     return _show(synthesize(repository, target, backend(sandbox), options, _tell), target, as_json)
 
 

@@ -107,6 +107,7 @@ def tasks_verify(
 
 Out = Annotated[Path, typer.Option(help="Folder of the tasks. The same folder again goes on where it was.")]
 OneSplit = Annotated[str, typer.Option(help="The split that the tasks belong to.")]
+Ground = Annotated[str, typer.Option(help="What environments are built over: host (this machine), or an image.")]
 Repeats = Annotated[int, typer.Option(min=2, help="How often each grade is repeated to find flaky tests.")]
 
 
@@ -163,6 +164,7 @@ def tasks_build(
     commits: Annotated[int, typer.Option(min=1, help="Most commits looked at, newest first.")] = 1000,
     repeats: Repeats = 3,
     split: OneSplit = "train",
+    image: Ground = "host",
     rewriter: Annotated[
         str | None, typer.Option(help="package.module:function that rewrites an instruction, such as a model's.")
     ] = None,
@@ -171,7 +173,7 @@ def tasks_build(
 ) -> None:
     """Build proven tasks from the history of a repository: commits that fix something, with their tests."""
     _call("building", "build_tasks", repository, target=out, limit=limit, commits=commits, repeats=repeats, split=split,
-          rewriter=rewriter, sandbox=sandbox, as_json=json)  # fmt: skip
+          image=image, rewriter=rewriter, sandbox=sandbox, as_json=json)  # fmt: skip
 
 
 @tasks_app.command("synth")
@@ -184,12 +186,13 @@ def tasks_synth(
     seed: Seed = 0,
     repeats: Repeats = 3,
     split: OneSplit = "train",
+    image: Ground = "host",
     sandbox: Sandbox = "local",
     json: Json = False,
 ) -> None:
     """Build proven tasks by putting mistakes into working code that its tests notice."""
     _call("building", "synthesize_tasks", repository, target=out, kind=kind, limit=limit, combine=combine, seed=seed,
-          repeats=repeats, split=split, sandbox=sandbox, as_json=json)  # fmt: skip
+          repeats=repeats, split=split, image=image, sandbox=sandbox, as_json=json)  # fmt: skip
 
 
 @images_app.command("list")
