@@ -87,7 +87,7 @@ def signals_to_the_first_process(box: Sandbox) -> None:
 
 @attack()
 def kill_everything(box: Sandbox) -> None:
-    """Killing all that one may ends one's own commands and shells, not the sandbox; a lost shell is told and reopened."""
+    """Killing all that one may ends one's own commands and shells, not the sandbox; a lost shell is reopened."""
     shell = box.shell()
     shell.run("x=1")
     box.exec("kill -9 -1", timeout=20)
