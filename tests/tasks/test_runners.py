@@ -231,6 +231,17 @@ def test_what_a_tool_would_load_by_itself_is_left_out_and_said(bench: Bench, pla
 
 
 @each("jest")
+def test_a_file_may_import_its_words(bench: Bench) -> None:
+    (place,) = bench.kind.hidden
+    words = 'const { it, describe, expect } = require("@jest/globals");\n'
+    text = words + bench.kind.hidden[place].replace("test(", "it(")
+    package = '{"name": "half", "jest": {"testEnvironment": "node", "injectGlobals": false}}'
+    task = bench.kind.task(hidden=encoded({place: text}), files=encoded({**bench.kind.files, "package.json": package}))
+    assert bench.judge(bench.kind.fixed, task).score == 1.0
+    assert bench.judge({}, task).score == 0.0
+
+
+@each("jest")
 def test_a_submitted_package_json_counts_but_for_how_tests_run(bench: Bench) -> None:
     package = b'{"name": "new", "main": "half.js", "jest": {"testMatch": ["nothing"]}, "scripts": {"pretest": "false"}}'
     assert bench.judge({"package.json": package, **bench.kind.fixed}).score == 1.0
