@@ -63,6 +63,10 @@ def guest_plan(job: Job, program: str, more: dict[str, Any]) -> Plan:
 def _python(job: Job, boot: str) -> tuple[str, ...]:
     """The interpreter, started where nothing of the submission can be imported."""
     python = job.option("python", str, "python3")
+    inside = PurePosixPath(python).is_relative_to(job.task.workdir)
+    if inside and PurePosixPath(python).relative_to(job.task.workdir).parts[0] not in (".venv", "venv"):
+        where = f"{job.task.id}: grading.options.python: {python}"
+        raise TaskFormatError(f"{where} could be submitted; below the working directory it must stand in .venv or venv")
     job.require(python)
     return ("/bin/sh", "-c", 'cd / && exec "$0" -s -B -c "$1"', python, boot)
 

@@ -437,6 +437,7 @@ def test_a_writer_left_behind_is_dead_before_the_report_is_read(bases: Bases) ->
     ("runner", "options", "says"),
     [
         ("pytest", {"pyton": "x"}, "unknown option 'pyton'; did you mean 'python'"),
+        ("pytest", {"python": "/work/bin/python"}, "/work/bin/python could be submitted"),
         ("pytest", {"arguments": "-x"}, "arguments: must be a list of texts, not '-x'"),
         ("pytest", {"config": "no.ini"}, "config: there is no 'no.ini'"),
         ("command", {}, "command: is missing"),
@@ -460,9 +461,9 @@ def test_an_image_without_the_tool_is_an_error_and_no_score(bases: Bases) -> Non
 
 def test_an_interpreter_without_pytest_is_an_error_and_no_score(bases: Bases) -> None:
     fake = b'#!/bin/sh\nexec /usr/bin/python3 -S "$@"\n'  # without its installed packages
-    files = {**encoded(PYTEST.files), "py": fake}
-    grading = Grading("pytest", tuple(PYTEST.tests), options={"python": "/work/py"})
-    task = PYTEST.task(files=files, setup=("chmod +x py",), grading=grading)
+    files = {**encoded(PYTEST.files), ".venv/bin/py": fake}
+    grading = Grading("pytest", tuple(PYTEST.tests), options={"python": "/work/.venv/bin/py"})
+    task = PYTEST.task(files=files, setup=("chmod +x .venv/bin/py",), grading=grading)
     verdict = judge(task, of_files(encoded(PYTEST.fixed)), bases.box)
     assert verdict.score is None
     assert "the test runner did not start (exit code 1)" in str(verdict.error)
