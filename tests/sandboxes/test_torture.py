@@ -1,4 +1,4 @@
-"""The local backend holds under attack: for this user, and for an ordinary one when this user is root."""
+"""Every backend holds under attack; the local one also for an ordinary user, when this user is root."""
 
 import json
 
@@ -31,6 +31,18 @@ def user_report(module_user):
 @pytest.mark.parametrize("case", TORTURE, ids=NAMES)
 def test_local_backend(case):
     case.run(LocalBackend())
+
+
+@pytest.fixture(scope="module")
+def docker_backend(daemon):
+    from forkgym.sandboxes.docker.backend import DockerBackend
+
+    return DockerBackend(fork="overlay")
+
+
+@pytest.mark.parametrize("case", TORTURE, ids=NAMES)
+def test_docker_backend(case, docker_backend):
+    case.run(docker_backend)
 
 
 @pytest.mark.parametrize("name", NAMES)
