@@ -17,7 +17,6 @@ from typing import Any
 
 from git import Commit, Repo
 
-from forkgym.sandboxes import state
 from forkgym.sandboxes.base import Backend
 from forkgym.sandboxes.errors import SandboxError
 from forkgym.tasks.base import FileChange, Task
@@ -25,7 +24,7 @@ from forkgym.tasks.builders import history, instruction, measure, start, taskfol
 from forkgym.tasks.builders.environments import Environments
 from forkgym.tasks.builders.history import Fix, UnfitCommit
 from forkgym.tasks.builders.instruction import Rewriter
-from forkgym.tasks.builders.ledger import REPORT, Decision, Ledger
+from forkgym.tasks.builders.ledger import CLONE, PLACE, REPORT, Decision, Ledger, refuse_foreign
 from forkgym.tasks.builders.projects import Project, is_document
 from forkgym.tasks.errors import BuildError, GradingError, SetupError
 from forkgym.tasks.workspace import Bases
@@ -73,7 +72,8 @@ def build_from_repo(
     for what is no repository, one without tests, or a folder that holds something else: then nothing was written.
     """
     options = options or Options()
-    repo = history.open_repository(source, state.state_dir() / "repositories")
+    refuse_foreign(out)
+    repo = history.open_repository(source, out / PLACE / CLONE)
     name = start.name_of(source)
     project, _ = start.project_at_head(repo, source)
     head = {"repository": name, "head": repo.head.commit.hexsha, "split": options.split}

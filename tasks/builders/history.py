@@ -6,7 +6,6 @@ parent, so that a branch that was merged is one candidate, with the messages of 
 
 from __future__ import annotations
 
-import hashlib
 import re
 import shutil
 import uuid
@@ -52,14 +51,14 @@ class Fix:
         return {path: change for path, change in {**self.before, **self.changed}.items() if not change.deleted}
 
 
-def open_repository(source: str, cache: Path) -> Repo:
-    """The repository at a path, or a bare clone below ``cache`` of the one at a URL, made once.
+def open_repository(source: str, clone: Path) -> Repo:
+    """The repository at a path, or of the one at a URL a bare clone at ``clone``, which stays as it is once it is made.
 
     Raises ``BuildError`` if there is none, and if it has no commit.
     """
     path = Path(source)
     if _URL.match(source) or _bare_without_config(path):
-        path = _clone(source, cache)
+        path = _clone(source, clone)
     try:
         repo = Repo(path)
         repo.git.rev_parse("--verify", "HEAD^{commit}")
@@ -146,19 +145,18 @@ def _text(commit: Commit) -> str:
     return (message.decode(errors="replace") if isinstance(message, bytes) else message).strip()
 
 
-def _clone(url: str, cache: Path) -> Path:
-    target = cache / hashlib.sha256(url.encode()).hexdigest()[:16]
+def _clone(url: str, target: Path) -> Path:
     if target.is_dir():
         return target
-    cache.mkdir(parents=True, exist_ok=True)
-    scratch = cache / f".{uuid.uuid4().hex}"
+    made = [folder for folder in (target.parent, target.parent.parent) if not folder.exists()]
+    target.parent.mkdir(parents=True, exist_ok=True)
+    scratch = target.with_name(f".{uuid.uuid4().hex}")
     try:
         Repo.clone_from(url, scratch, bare=True)
         scratch.rename(target)
     except (GitCommandError, UnsafeProtocolError, OSError) as error:
-        if target.is_dir():  # another build was quicker
-            return target
-        raise BuildError(f"{url}: cannot be cloned: {str(error).strip()[-500:]}") from error
-    finally:
         shutil.rmtree(scratch, ignore_errors=True)
+        for folder in made:
+            folder.rmdir()
+        raise BuildError(f"{url}: cannot be cloned: {str(error).strip()[-500:]}") from error
     return target

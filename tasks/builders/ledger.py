@@ -1,6 +1,7 @@
 """What a build has decided so far, on disk: killed at any point, it goes on with the next commit.
 
 <out>/.build/ledger.jsonl      a head that says what is built from what, then one line for each decided commit
+<out>/.build/repository/       the clone, if tasks are built from a URL
 <out>/.build/scratch/          a task folder that is not whole yet
 <out>/report.json              the same as a report, at the end
 """
@@ -21,6 +22,8 @@ from typing import Any
 from forkgym.tasks.errors import BuildError
 
 PLACE = ".build"
+LEDGER = "ledger.jsonl"
+CLONE = "repository"
 REPORT = "report.json"
 
 
@@ -56,9 +59,8 @@ class Ledger:
         Raises ``BuildError`` if another process builds there, if it was begun with another head, or if the folder
         holds something else.
         """
-        path = out / PLACE / "ledger.jsonl"
-        if out.exists() and not path.exists() and any(child.name != PLACE for child in out.iterdir()):
-            raise BuildError(f"{out} holds something else; name a new or empty folder")
+        refuse_foreign(out)
+        path = out / PLACE / LEDGER
         path.parent.mkdir(parents=True, exist_ok=True)
         handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
@@ -121,6 +123,13 @@ class Ledger:
         fresh.write_text(json.dumps(whole, indent=1) + "\n")
         fresh.replace(self.out / REPORT)
         return whole
+
+
+def refuse_foreign(out: Path) -> None:
+    """Raise ``BuildError`` if the folder holds something else than a build."""
+    begun = (out / PLACE / LEDGER).exists()
+    if out.exists() and not begun and (not out.is_dir() or any(child.name != PLACE for child in out.iterdir())):
+        raise BuildError(f"{out} holds something else; name a new or empty folder")
 
 
 def _read(handle: int) -> tuple[dict[str, Any] | None, list[Decision]]:

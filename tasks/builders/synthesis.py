@@ -19,14 +19,13 @@ from pathlib import Path
 from typing import Any
 
 from forkgym.registry import unknown
-from forkgym.sandboxes import state
 from forkgym.sandboxes.base import Backend
 from forkgym.tasks.base import FileChange, Submission, Task
 from forkgym.tasks.builders import history, instruction, measure, mutation, start, syntax, taskfolder
 from forkgym.tasks.builders.environments import Environments
 from forkgym.tasks.builders.history import UnfitCommit
 from forkgym.tasks.builders.instruction import Failure
-from forkgym.tasks.builders.ledger import Decision, Ledger
+from forkgym.tasks.builders.ledger import CLONE, PLACE, Decision, Ledger, refuse_foreign
 from forkgym.tasks.builders.projects import Project, is_document
 from forkgym.tasks.builders.syntax import Change
 from forkgym.tasks.errors import BuildError
@@ -89,7 +88,8 @@ def synthesize(
     options = options or SynthOptions()
     if options.kind not in KINDS:
         raise BuildError(unknown("kind of synthetic task", options.kind, list(KINDS)))
-    repo = history.open_repository(source, state.state_dir() / "repositories")
+    refuse_foreign(out)
+    repo = history.open_repository(source, out / PLACE / CLONE)
     project, files = start.project_at_head(repo, source)
     if project.language != "Python":
         raise BuildError(f"{source}: mistakes are put into Python code, and this is {project.language}")
