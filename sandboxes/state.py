@@ -330,6 +330,7 @@ def _entries(directory: Path) -> list[Path]:
     return sorted(directory.iterdir())
 
 
+@functools.cache  # a forked child asks with an id of its own
 def _owner(pid: int) -> Owner:
     start = _start_time(pid)
     if start is None:

@@ -84,7 +84,8 @@ class Group:
             for controller in controllers:
                 path = Path(groups.get("" if version == 2 else controller, "/"))
                 if path.name and controller not in homes:
-                    homes[controller], name = Home(mount / path.parent.relative_to("/"), version), path.name
+                    top = (mount / path.parent.relative_to("/")).resolve()
+                    homes[controller], name = Home(top, version), path.name
         group = cls(name, homes)
         group._limits = limits
         return group
@@ -102,7 +103,7 @@ class Group:
         """
         if self._version.get("memory") != 1:
             return []
-        ours = [self._paths[name].resolve() for name in ("memory", "pids") if self._version.get(name) == 1]
+        ours = [self._paths[name] for name in ("memory", "pids") if self._version.get(name) == 1]
         return [str(parent / "cgroup.procs") for parent in dict.fromkeys(path.parent for path in ours)]
 
     def oom_kills(self) -> int:
@@ -139,7 +140,7 @@ class Group:
 
     @functools.cached_property
     def _directories(self) -> list[Path]:
-        return list(dict.fromkeys(path.resolve() for path in self._paths.values()))
+        return list(dict.fromkeys(self._paths.values()))
 
     def _apply(self, limits: Limits) -> None:
         self._limits = limits
@@ -221,7 +222,8 @@ def find_homes() -> tuple[dict[str, Home], str]:
         for candidate in _from_top(mount, ours) if wanted else []:
             usable = _prepare(candidate, version, wanted)
             if usable:
-                homes |= {name: Home(candidate / _TOP, version) for name in usable}
+                top = (candidate / _TOP).resolve()  # once, here: two names may lead to one hierarchy
+                homes |= {name: Home(top, version) for name in usable}
                 break
     if homes:
         return homes, ""
@@ -235,7 +237,7 @@ def reap() -> int:
     """Remove the groups whose owner is gone, killing what is left in them; returns how many."""
     homes, _ = find_homes()
     gone: set[str] = set()
-    for top in {home.directory.resolve() for home in homes.values() if home.directory.is_dir()}:
+    for top in {home.directory for home in homes.values() if home.directory.is_dir()}:
         for path in [entry for entry in top.iterdir() if entry.is_dir()]:
             owner = Owner.from_tag(path.name.partition("@")[2])
             if owner is not None and not owner.alive():
