@@ -18,6 +18,10 @@ TELLING_LINE = 20
 _COMMON = re.compile(rb"(import|from|use|using|package|#include|const \w+ = require)\b")
 
 
+# Where an imported task keeps what its image is made of: the agent finds these files in the image.
+_OF_IMAGE = "environment/"
+
+
 class _GitError(Exception):
     """Git cannot read the repository."""
 
@@ -51,7 +55,8 @@ def find(box: Sandbox, task: Task) -> list[str]:
 
 def _needles(task: Task) -> dict[bytes, str]:
     """Telling text to what it is. What the agent is meant to see, as a line or as part of one, tells nothing."""
-    shown = b"\n".join((*task.files.values(), task.instruction.encode()))
+    image = (data for path, data in task.origin.items() if path.startswith(_OF_IMAGE))
+    shown = b"\n".join((*task.files.values(), *image, task.instruction.encode()))
     whole = {f"solution {path}": data for path, data in task.oracle.items() if data}
     whole |= {f"hidden file {path}": data for path, data in task.hidden.items() if data}
     needles: dict[bytes, str] = {}

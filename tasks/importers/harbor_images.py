@@ -13,11 +13,12 @@ from forkgym.tasks.importers import dockerfile
 from forkgym.tasks.importers.harbor import DOCKERFILE, context_of, image_tag
 
 
-def build(task: Task) -> bool:
+def build(task: Task, network: str = "none") -> bool:
     """Build the image that the task works in, unless it is there. False if it is one that only can be pulled.
 
-    Raises ``ImageError`` naming the task and the base that is missing or the step that failed,
-    ``SandboxUnavailableError`` without a daemon, and ``MissingExtraError``.
+    ``network`` is the Docker network that the steps of the build may use. Raises ``ImageError`` naming the task and the
+    base that is missing or the step that failed, ``SandboxUnavailableError`` without a daemon, and
+    ``MissingExtraError``.
     """
     context = context_of(task.origin)
     if DOCKERFILE not in task.origin or task.image != image_tag(task.id, context):
@@ -31,7 +32,8 @@ def build(task: Task) -> bool:
             raise ImageError(f"{task.id}: its base image {absent[0]!r} is not here; docker pull {absent[0]}")
         modes = {path: 0o755 if data.startswith(b"#!") else 0o644 for path, data in context.items()}
         packed = tree.pack({path: FileChange(data, modes[path]) for path, data in context.items()})
-        client.images.build(fileobj=io.BytesIO(packed), custom_context=True, tag=task.image, pull=False, rm=True)
+        how: dict[str, Any] = {"custom_context": True, "pull": False, "rm": True, "network_mode": network}
+        client.images.build(fileobj=io.BytesIO(packed), tag=task.image, **how)
     except docker.errors.BuildError as error:
         said = "".join(str(part.get("stream", "")) for part in error.build_log).strip()[-600:]
         raise ImageError(f"{task.id}: {DOCKERFILE} cannot be built here: {error}: {said}") from error

@@ -1,6 +1,7 @@
 """Predictions for a SWE-bench data set, graded here and reported as swebench reports them.
 
-The folder ``out`` gets swebench's own layout, ``logs/run_evaluation/RUN/MODEL/INSTANCE/``, and ``MODEL.RUN.json`` with the fields that its users know.
+The folder ``out`` gets swebench's own layout, ``logs/run_evaluation/RUN/MODEL/INSTANCE/``, and ``MODEL.RUN.json`` with
+the fields that its users know.
 """
 
 from __future__ import annotations

@@ -66,3 +66,18 @@ def test_a_bundled_task_can(tmp_path: Path) -> None:
     target = tmp_path / "x"
     assert main(["tasks", "export", "harbor", "swe/tiny/clamp/upper-bound", str(target), "--base", "acme/python"]) == 0
     assert (target / "environment/Dockerfile").read_text().startswith("FROM acme/python\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--build", "--image", "host"), "--build makes the task's own image, and --image names another"),
+        (("--build-network", "bridge"), "--build-network does not fit"),
+    ],
+)
+def test_options_that_do_not_fit(
+    tmp_path: Path, arguments: tuple[str, ...], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(tmp_path / "in")
+    assert main(["tasks", "import", "harbor", str(tmp_path / "in"), "--out", str(tmp_path / "o"), *arguments]) == 2
+    assert message in capsys.readouterr().err.replace("\n", " ")

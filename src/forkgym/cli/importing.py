@@ -28,8 +28,13 @@ EXPORTERS = {"harbor": "forkgym.tasks.importers.harbor_export:to_harbor"}
 BUILDERS = {"harbor": "forkgym.tasks.importers.harbor_images:build"}
 
 
-def import_tasks(kind: str, source: Path, *, target: Path, options: dict[str, Any], build: bool, as_json: bool) -> int:
-    """Write a folder for each task that can be imported, whole or not at all. Exit code 1 if any could not."""
+def import_tasks(
+    kind: str, source: Path, *, target: Path, options: dict[str, Any], network: str | None = None, as_json: bool
+) -> int:
+    """Write a folder for each task that can be imported, whole or not at all. Exit code 1 if any could not.
+
+    With ``network``, the Docker network of the build, the task's own image is built first.
+    """
     make = resolve("importer", kind, IMPORTERS)
     found = make(source, **options)
     written: dict[str, str] = {}
@@ -37,8 +42,8 @@ def import_tasks(kind: str, source: Path, *, target: Path, options: dict[str, An
     for entry in found.entries:
         try:
             task = entry.build()
-            if build:
-                resolve("image builder", kind, BUILDERS)(task)
+            if network is not None:
+                resolve("image builder", kind, BUILDERS)(task, network)
             written[task.id] = str(_write(task, target))
         except (TaskFormatError, SandboxError) as error:
             refused[entry.id] = str(error)

@@ -122,12 +122,17 @@ def import_harbor(
     image: StandIn = None,
     offline: Annotated[bool, typer.Option("--offline", help="Also take tasks that ask for a network.")] = False,
     build: Annotated[bool, typer.Option("--build", help="Build each task's Dockerfile; nothing is pulled.")] = False,
+    build_network: Annotated[str, typer.Option(help="The Docker network of the steps of a build.")] = "none",
     split: OneSplit = "test",
     json: Json = False,
 ) -> None:
     """Import Harbor task directories; nothing of them is lost, and what cannot be honoured is refused."""
-    _call("importing", "import_tasks", "harbor", directory, target=out, build=build, as_json=json,
-          options={"image": image, "offline": offline, "split": split})  # fmt: skip
+    if build and image is not None:
+        raise typer.BadParameter("--build makes the task's own image, and --image names another; give one of them")
+    if build_network != "none" and not build:
+        raise typer.BadParameter("--build-network does not fit: only --build takes it")
+    _call("importing", "import_tasks", "harbor", directory, target=out, network=build_network if build else None,
+          as_json=json, options={"image": image, "offline": offline, "split": split})  # fmt: skip
 
 
 @import_app.command("swebench")
@@ -141,7 +146,7 @@ def import_swebench(
     json: Json = False,
 ) -> None:
     """Import rows of a SWE-bench data set."""
-    _call("importing", "import_tasks", "swebench", rows, target=out, build=False, as_json=json,
+    _call("importing", "import_tasks", "swebench", rows, target=out, as_json=json,
           options={"image": image, "repositories": repos, "assets": assets, "split": split})  # fmt: skip
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 
 from forkgym import tasks
 from forkgym.sandboxes.base import Limits
+from forkgym.tasks import leaks
 from forkgym.tasks.errors import TaskFormatError
 from forkgym.tasks.verify import prove
 from forkgym.tasks.workspace import Bases
@@ -189,3 +191,15 @@ def test_the_solution_gets_its_environment(make: Make, bases: Bases) -> None:
     solve = '#!/bin/bash\n[ "$A B" = "it\'s  B" ] && tr a-z A-Z < greet.txt > out/greet.txt\n'
     root = make({"solution/solve.sh": solve}, toml='[solution.env]\nA = "it\'s "')
     assert prove(taken(root), bases, repeats=1).oracle == 1.0
+
+
+def test_what_the_image_is_made_of_is_no_leak(make: Make, bases: Bases) -> None:
+    kept, secret = "GREETING = 'a line that stays as it is'\n", "ANSWER = 'a line of the solution'\n"
+    root = make({"environment/data/mod.py": kept, "solution/mod.py": kept + secret})
+    stand_in = {"image": "host", "files": {"mod.py": kept.encode()}, "setup": ()}
+    task = replace(taken(root, image=None), **stand_in)
+    told = replace(task, files={"mod.py": (kept + secret).encode()})
+    with bases.box(replace(task, files={})) as box, bases.box(told) as leaking:
+        box.write_file("/app/mod.py", kept.encode())
+        assert leaks.find(box, replace(task, files={})) == []
+        assert leaks.find(leaking, replace(task, files={})) != []
