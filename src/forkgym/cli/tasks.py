@@ -20,6 +20,9 @@ from forkgym.tasks.verify import Proof, state_of, verify, write_proofs
 from forkgym.tasks.workspace import Bases
 
 
+MOST_SHOWN = 12  # of more files, a repository's, the names say more than the contents
+
+
 def list_tasks(pattern: str, *, split: str | None, as_json: bool) -> None:
     """A line for each task: id, split, and the first line of what is asked."""
     tasks = load(pattern, split=split)
@@ -42,7 +45,8 @@ def list_tasks(pattern: str, *, split: str | None, as_json: bool) -> None:
 
 def show_task(task_id: str, *, solution: bool, as_json: bool) -> None:
     """All that a task says, without its hidden files unless the solution is asked for."""
-    task = load(task_id)[task_id]
+    found = load(task_id)
+    task = found[0] if len(found) == 1 else found[task_id]  # the path of a folder is no id
     if as_json:
         print_json(_as_json(task, solution))
         return
@@ -53,8 +57,12 @@ def show_task(task_id: str, *, solution: bool, as_json: bool) -> None:
     for name, value in _facts(task).items():
         facts.add_row(name, escape(str(value)))
     out.print(facts)
-    for path, data in sorted(task.files.items()):
-        _print_file(path, data)
+    if len(task.files) <= MOST_SHOWN:
+        for path, data in sorted(task.files.items()):
+            _print_file(path, data)
+    else:
+        names = "\n".join(f"{len(data):>9,}  {path}" for path, data in sorted(task.files.items()))
+        out.print(Panel(escape(names), title=f"{len(task.files)} files, by bytes", title_align="left"))
     if solution:
         for path, data in sorted(task.oracle.items()):
             _print_file(f"solution: {path}", data or b"(removed)")
