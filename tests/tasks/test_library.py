@@ -82,4 +82,5 @@ def test_no_tasks_are_alike() -> None:
 
 
 def test_conformance(bases: Bases) -> None:
-    assert conformance.check(tasks.load("*"), bases, sample=2, seed=7) == []
+    assert conformance.check(tasks.load("*"), bases, sample=0) == []
+    assert conformance.check(TINY, bases, sample=2, seed=7) == []
