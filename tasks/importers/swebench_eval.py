@@ -76,7 +76,7 @@ def read_predictions(path: StrPath, rows: Sequence[Row]) -> dict[str, Prediction
 
 
 def evaluate(
-    tasks: Mapping[str, Task],
+    task_of: Callable[[str], Task],
     predictions: Mapping[str, Prediction],
     backend: Backend,
     folder: Path,
@@ -87,6 +87,7 @@ def evaluate(
 ) -> dict[str, Outcome]:
     """Grade the predictions, by instance; ``folder`` keeps the logs, and what is finished there is not run again.
 
+    ``task_of`` makes the task of an instance when its turn comes: a task may carry a whole repository.
     ``unavailable`` maps instances that cannot be graded here to the reason: they are errors.
     """
     lacking = unavailable or {}
@@ -99,7 +100,7 @@ def evaluate(
             _clear(place)
             outcome = _told(place, Outcome(prediction.instance, "error", lacking[prediction.instance]))
         else:
-            task = tasks[prediction.instance]
+            task = task_of(prediction.instance)
             outcome = _kept(place, task, prediction) or _grade(task, prediction, backend, place)
         if progress is not None:
             progress(outcome)

@@ -15,7 +15,6 @@ from forkgym.cli.output import err, out, print_json
 from forkgym.errors import ConfigError
 from forkgym.sandboxes import backend
 from forkgym.sandboxes.base import Backend
-from forkgym.tasks.base import Task
 from forkgym.tasks.errors import TaskFormatError
 from forkgym.tasks.importers.swebench_eval import Outcome, Prediction, evaluate, missing, read_predictions, run_report
 from forkgym.tasks.importers.swebench_rows import Row, read_rows, tasks_of_rows
@@ -46,9 +45,9 @@ def grade_predictions(
     wanted = [row for row in rows if row.id in given and not given[row.id].empty]
     tasks = tasks_of_rows(wanted, image=image, repositories=repositories, assets=assets, timeout=timeout)
     machines = backend(sandbox)
-    ready, lacking = _preflight(wanted, tasks, machines, concurrency)
+    lacking = _preflight(wanted, tasks, machines, concurrency)
     logs = folder / "logs" / "run_evaluation" / run_id
-    outcomes = _evaluate(ready, lacking, given, machines, logs, concurrency)
+    outcomes = _evaluate(tasks, lacking, given, machines, logs, concurrency)
     report = run_report(rows, given, logs)
     path = folder / f"{next(iter(given.values())).folder}.{run_id}.json"
     folder.mkdir(parents=True, exist_ok=True)
@@ -61,33 +60,29 @@ def grade_predictions(
     return 1 if failed else 0
 
 
-def _preflight(
-    rows: Sequence[Row], tasks: TaskSet, machines: Backend, concurrency: int
-) -> tuple[dict[str, Task], dict[str, str]]:
-    """Tasks that can be graded here, by instance, and why the others cannot, told before anything runs."""
+def _preflight(rows: Sequence[Row], tasks: TaskSet, machines: Backend, concurrency: int) -> dict[str, str]:
+    """Why instances cannot be graded here, told before anything runs. Raises ``ConfigError`` if none can."""
 
-    def look(row: Row) -> Task | str:
+    def look(row: Row) -> str:
         try:
-            task = tasks[row.id.lower()]
-            return missing(task, machines) or task
+            return missing(tasks[row.id.lower()], machines)
         except TaskFormatError as error:
             return str(error)
 
     with err.status("Looking for images, repositories and test programs …"), ThreadPoolExecutor(concurrency) as pool:
-        found = {row.id: seen for row, seen in zip(rows, pool.map(look, rows), strict=True)}
-    ready = {instance: seen for instance, seen in found.items() if isinstance(seen, Task)}
-    lacking = {instance: seen for instance, seen in found.items() if isinstance(seen, str)}
+        found = {row.id: reason for row, reason in zip(rows, pool.map(look, rows), strict=True)}
+    lacking = {instance: reason for instance, reason in found.items() if reason}
     for instance, reason in lacking.items():
         err.print(
             Text.assemble(("cannot be graded here: ", "yellow"), (instance, "bold"), f": {reason}"), soft_wrap=True
         )
-    if lacking and not ready:
+    if lacking and len(lacking) == len(rows):
         raise ConfigError(f"none of the {len(lacking)} predictions can be graded here, for the reasons above")
-    return ready, lacking
+    return lacking
 
 
 def _evaluate(
-    ready: Mapping[str, Task],
+    tasks: TaskSet,
     lacking: Mapping[str, str],
     given: Mapping[str, Prediction],
     machines: Backend,
@@ -104,7 +99,10 @@ def _evaluate(
             resolved += outcome.stage == "resolved"
             progress.update(bar, advance=1, description=f"grading, {resolved} resolved")
 
-        return evaluate(ready, given, machines, logs, unavailable=lacking, concurrency=concurrency, progress=tell)
+        return evaluate(
+            lambda instance: tasks[instance.lower()], given, machines, logs,
+            unavailable=lacking, concurrency=concurrency, progress=tell,
+        )  # fmt: skip
 
 
 def _print(report: Mapping[str, Any], outcomes: Sequence[Outcome], path: Path) -> None:

@@ -45,7 +45,7 @@ def run(
     path.write_text(json.dumps(predictions))
     given = read_predictions(path, rows)
     logs = folder / "logs/run_evaluation/t"
-    outcomes = evaluate({row.id: made[row.id] for row in rows}, given, bases.backend, logs, concurrency=2)
+    outcomes = evaluate(made.__getitem__, given, bases.backend, logs, concurrency=2)
     return outcomes, run_report(rows, given, logs)
 
 
@@ -242,8 +242,8 @@ def test_what_cannot_be_graded_here_is_an_error_and_leaves_nothing_old(
     rows = read_rows([example.row()])
     (task,) = tasks.from_swebench([example.row()], image="host", repositories=example.clones)
     gold = read_predictions("gold", rows)
-    evaluate({"acme__rates-7": task}, gold, bases.backend, tmp_path)
+    evaluate(lambda _: task, gold, bases.backend, tmp_path)
     assert run_report(rows, gold, tmp_path)["resolved_ids"] == ["acme__rates-7"]
-    outcomes = evaluate({}, gold, bases.backend, tmp_path, unavailable={"acme__rates-7": "no image"})
+    outcomes = evaluate(lambda _: task, gold, bases.backend, tmp_path, unavailable={"acme__rates-7": "no image"})
     assert outcomes == {"acme__rates-7": Outcome("acme__rates-7", "error", "no image")}
     assert run_report(rows, gold, tmp_path)["error_ids"] == ["acme__rates-7"]
