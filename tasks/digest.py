@@ -14,7 +14,15 @@ if TYPE_CHECKING:
 # What a task is called, where it comes from and what was measured about it change nothing for agent or grader.
 NOT_JUDGED = frozenset({"id", "family", "split", "license", "source", "origin", "proof"})
 # Younger than the first proofs: at these values they say nothing, so that those proofs stay fresh.
-_YOUNGER = {"solve": "", "user": "agent", "env": {}, "submits": "sources", "executables": (), "links": {}}
+_YOUNGER: dict[str, Any] = {
+    "solve": "",
+    "user": "agent",
+    "env": {},
+    "submits": "sources",
+    "executables": (),
+    "links": {},
+    "wall": None,
+}
 
 
 def task_digest(task: Task) -> str:
@@ -22,10 +30,14 @@ def task_digest(task: Task) -> str:
 
     Raises ``TypeError`` for a parameter or option that is no plain data.
     """
-    values = {f.name: getattr(task, f.name) for f in fields(task) if f.name not in NOT_JUDGED}
-    judged = {name: _plain(value) for name, value in values.items() if _YOUNGER.get(name) != value}
+    judged = {name: _plain(value) for name, value in _telling(task).items() if name not in NOT_JUDGED}
     text = json.dumps(judged, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _telling(owner: Any) -> dict[str, Any]:
+    values = {f.name: getattr(owner, f.name) for f in fields(owner)}
+    return {name: value for name, value in values.items() if name not in _YOUNGER or _YOUNGER[name] != value}
 
 
 def _plain(value: Any) -> Any:
@@ -33,7 +45,7 @@ def _plain(value: Any) -> Any:
     if isinstance(value, bytes):
         return {"sha256": hashlib.sha256(value).hexdigest()}
     if is_dataclass(value):
-        return {f.name: _plain(getattr(value, f.name)) for f in fields(value)}
+        return {name: _plain(item) for name, item in _telling(value).items()}
     if isinstance(value, Mapping):
         return {"map": [[_plain(key), _plain(item)] for key, item in sorted(value.items())]}  # pyright: ignore
     if isinstance(value, list | tuple):
