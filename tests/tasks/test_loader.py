@@ -221,6 +221,8 @@ def test_the_digest_follows_what_is_judged_only(tmp_path: Path) -> None:
     folder = write(tmp_path / "d")
     (folder / "hidden/test_m.py").write_text("import m \n")
     assert tasks.load(folder)[0].digest != first
+    bounded = {tasks.load(write(tmp_path / f"e{n}", GOOD + f"limits: {{wall: {n}}}\n"))[0].digest for n in (60, 61)}
+    assert len(bounded | {first}) == 3
 
 
 def test_an_empty_split_of_a_task_shows_nothing_of_it() -> None:
