@@ -25,6 +25,7 @@ from forkgym.tasks.workspace import prepare, spec_of
 
 PATCH = "/tmp/patch.diff"
 PATCH_TIMEOUT = 300.0
+_ABSENT = "forkgym: no such program"
 
 
 @dataclass(frozen=True)
@@ -255,17 +256,21 @@ def _infrastructure(failed: Sequence[Prediction], folder: Path) -> tuple[dict[st
 
 
 def _missing_tool(box: Sandbox, task: Task) -> str:
-    """Is the program that runs the tests there, once the script has chosen its environment?"""
+    """Is the program that runs the tests there, once the script has chosen its environment?
+
+    Only a plain "no" is one: a script that this cannot follow is given the benefit of the doubt.
+    """
     lines = runner.script_of(task).split("\n")
     start = require_swebench().constants.START_TEST_OUTPUT
     at = next(number for number, line in enumerate(lines) if start in line)
-    command = next((line for line in lines[at + 1 :] if line.strip()), "")
-    words = [word for word in command.split() if "=" not in word]
+    words = [word for word in next(filter(str.strip, lines[at + 1 :]), "").split() if "=" not in word]
     if not words or "/" in words[0]:
         return ""
-    chosen = [line for line in lines[:at] if "activate" in line or line.startswith("export ")]
-    script = "\n".join([*chosen, 'command -v -- "$0" >/dev/null'])
-    if box.exec(("/bin/bash", "-c", script, words[0]), cwd=task.workdir).ok:
+    before = next((number for number, line in enumerate(lines) if "<<" in line), at)
+    chosen = [line for line in lines[:before] if not line.startswith(("git ", "set ", "#")) and "install" not in line]
+    script = "\n".join([*chosen, f'command -v -- "$0" >/dev/null || echo {_ABSENT}'])
+    result = box.exec(("/bin/bash", "-c", script, words[0]), cwd=task.workdir)
+    if not result.stdout.endswith(f"{_ABSENT}\n".encode()):
         return ""
     return f"image {task.image!r} has no program {words[0]!r}, which runs the tests of {task.grading.options['repo']}"
 

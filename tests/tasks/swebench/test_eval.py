@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -186,6 +187,25 @@ def test_what_is_missing_is_said_before_anything_runs(example: Any, bases: Bases
     assert (
         missing(lacks, bases.backend) == "image 'host' has no program 'python2.4', which runs the tests of acme/rates"
     )
+
+
+@pytest.mark.parametrize(
+    ("before", "command"),
+    [
+        ("export PATH=/opt/tools:$PATH", "pytest-of-there -rA"),
+        ("pytest-of-there() { :; }", "LANG=C pytest-of-there"),
+        ("if [ -e x ]; then", "whatever"),  # what cannot be followed is no proof of absence
+        ("", "./run-tests --all"),
+    ],
+)
+def test_a_program_that_the_script_provides_is_not_missing(
+    example: Any, bases: Bases, before: str, command: str
+) -> None:
+    script = example.script(command).replace("cd /testbed\n", f"cd /testbed\n{before}\n", 1)
+    row = example.row(eval_script=script)
+    task = tasks.from_swebench([row], image="host", repositories=example.clones)[0]
+    there = replace(task, setup=(*task.setup, "mkdir /opt/tools && cp /bin/true /opt/tools/pytest-of-there"))
+    assert missing(there, bases.backend) == ""
 
 
 @pytest.mark.parametrize(

@@ -128,3 +128,18 @@ def test_ours_and_theirs_agree_on_every_mix_of_results(example: Any, task: Task,
             assert (not ours.broken and all(passed(ours))) == theirs, (code, results)
             seen.add(theirs)
     assert seen == {True, False}
+
+
+def test_b01_ids_with_blanks_are_one_to_swebench(example: Any) -> None:
+    """Its parser cuts an id at the first blank, as the public lists of tests do. The verdict stays the one it gives."""
+    cut = "test_n.py::test_msg[unit"
+    row = example.row(log_parser="parse_log_pytest", FAIL_TO_PASS=[cut], PASS_TO_PASS=[])
+    task = tasks.from_swebench([row])[0]
+    lines = {
+        "km": "PASSED test_n.py::test_msg[unit 'km' is not valid]",
+        "kg": "FAILED test_n.py::test_msg[unit 'kg' is not valid] - AssertionError: bad - value",
+    }
+    both = log_of(example, 1).replace(b"+ : '>>>>> End", f"{lines['km']}\n{lines['kg']}\n+ : '>>>>> End".encode())
+    one = log_of(example).replace(b"+ : '>>>>> End", f"{lines['km']}\n+ : '>>>>> End".encode())
+    assert passed(read(task, both)) == [False]
+    assert passed(read(task, one)) == [True]
