@@ -6,12 +6,14 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib import resources
 from typing import Any, Protocol
 
 from forkgym.sandboxes.base import Sandbox
 from forkgym.tasks.base import FileChange
 from forkgym.tasks.builders import requirements
 from forkgym.tasks.builders.history import UnfitCommit
+from forkgym.tasks.grading.results import SEPARATOR
 
 Files = Mapping[str, FileChange]
 COLLECT_TIMEOUT = 120.0
@@ -189,8 +191,61 @@ class Go:
         return list(found)
 
 
+class Node:
+    """Packages without dependencies whose tests use ``node:test``; the image must have Node.js."""
+
+    language, runner = "JavaScript", "node:test"
+    _SUFFIXES = (".js", ".mjs", ".cjs")
+
+    def owns(self, files: Files) -> bool:
+        return "package.json" in files
+
+    def is_test(self, path: str) -> bool:
+        *folders, name = path.split("/")
+        return bool({"test", "tests", "__tests__"} & set(folders)) or self._named(name)
+
+    def is_source(self, path: str) -> bool:
+        return path.endswith(self._SUFFIXES) and ".config." not in path
+
+    def runnable(self, path: str) -> bool:
+        return path.endswith(self._SUFFIXES) and self._named(path.rpartition("/")[2])
+
+    def environments(self, files: Files, version: str) -> Iterator[Environment]:
+        if not any(b"node:test" in (item.data or b"") for path, item in files.items() if self.runnable(path)):
+            raise UnfitCommit(
+                "environment cannot be built", "no test uses node:test, and other runners are not fetched"
+            )
+        try:
+            needed = json.loads(files["package.json"].data or b"{}").get("dependencies")
+        except (ValueError, AttributeError):
+            raise UnfitCommit("environment cannot be built", "package.json cannot be read") from None
+        if needed:
+            raise UnfitCommit("environment cannot be built", "package.json has dependencies, and those are not fetched")
+        yield Environment()
+
+    def collect(self, box: Sandbox, workdir: str, paths: Sequence[str]) -> list[str]:
+        place = "/tmp/reporter.mjs"
+        box.write_file(place, (resources.files("forkgym.tasks.grading.guest") / "reporter.mjs").read_bytes())
+        options = ("--test", f"--test-reporter={place}", "--test-reporter-destination=stdout")
+        result = box.exec(("node", *options, *paths), cwd=workdir, timeout=2 * COLLECT_TIMEOUT, max_output=None)
+        events = [json.loads(line) for line in result.stdout.splitlines() if line.startswith(b"{")]
+        tests = [event for event in events if "path" in event]
+        ids = [SEPARATOR.join([_below(event["file"], workdir), *event["path"]]) for event in tests]
+        if not ids:
+            problem = (result.stderr.strip() or result.stdout.strip()).decode(errors="replace")[-500:]
+            raise UnfitCommit("tests not collected", problem)
+        return [test for test in dict.fromkeys(ids) if ids.count(test) == 1]
+
+    def _named(self, name: str) -> bool:
+        return bool(re.search(r"(^|[.\-_])(test|spec)([.\-_].*)?\.[cm]?js$", name))
+
+
+def _below(file: str, folder: str) -> str:
+    return file.removeprefix("file://").removeprefix(f"{folder}/")
+
+
 _GO = {"GOFLAGS": "", "GOPROXY": "off", "GOWORK": "off", "GOTOOLCHAIN": "local"}
-PROJECTS: tuple[Project, ...] = (Go(), Python())
+PROJECTS: tuple[Project, ...] = (Go(), Node(), Python())
 
 
 def project_of(files: Files) -> Project:
