@@ -191,11 +191,25 @@ class Built:
 
 
 @pytest.fixture(scope="session")
-def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
+def repository(tmp_path_factory: pytest.TempPathFactory) -> Repository:
+    """The repository ``tally``; who wants to change it takes a clone."""
+    return make_repository(tmp_path_factory.mktemp("builders") / "tally")
+
+
+@pytest.fixture
+def another(tmp_path: Path) -> Repository:
+    """An empty repository."""
+    path = tmp_path / "tally"
+    path.mkdir()
+    found = Repository(path)
+    found.git("init", "-q", "-b", "main")
+    return found
+
+
+@pytest.fixture(scope="session")
+def built(repository: Repository, tmp_path_factory: pytest.TempPathFactory) -> Built:
     """Tasks of ``tally``; the build was interrupted after its third decision and called again."""
-    folder = tmp_path_factory.mktemp("builders")
-    repository = make_repository(folder / "tally")
-    out = folder / "tasks"
+    out = tmp_path_factory.mktemp("built") / "tasks"
     first: list[Decision] = []
     second: list[Decision] = []
 

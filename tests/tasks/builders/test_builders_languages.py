@@ -42,10 +42,7 @@ NODE_FIX = {
 }  # fmt: skip
 
 
-def repository(built: Any, path: Path, *versions: dict[str, str]) -> Any:
-    repo = type(built.repository)(path)
-    path.mkdir()
-    repo.git("init", "-q")
+def save(repo: Any, *versions: dict[str, str]) -> Any:
     for number, files in enumerate(versions):
         repo.write(files)
         repo.save(str(number), f"Change {number}")
@@ -58,9 +55,9 @@ def needs(program: str) -> None:
             pytest.skip(f"the image 'host' has no {program}; .ci/run installs what this test needs")
 
 
-def test_go(built: Any, tmp_path: Path) -> None:
+def test_go(another: Any, tmp_path: Path) -> None:
     needs("go")
-    repo = repository(built, tmp_path / "tally", GO, GO_FIX, GO_NEW)
+    repo = save(another, GO, GO_FIX, GO_NEW)
     report = build_from_repo(str(repo.path), tmp_path / "out", backend("local"), Options(repeats=2))
     assert (report["language"], report["kept"], report["dropped"]) == ("Go", 2, {"first commit": 1})
     found = tasks.load(tmp_path / "out")
@@ -75,9 +72,9 @@ def test_go(built: Any, tmp_path: Path) -> None:
     assert "undefined: Twice" in new.instruction
 
 
-def test_node(built: Any, tmp_path: Path) -> None:
+def test_node(another: Any, tmp_path: Path) -> None:
     needs("node")
-    repo = repository(built, tmp_path / "tally", NODE, NODE_FIX)
+    repo = save(another, NODE, NODE_FIX)
     report = build_from_repo(str(repo.path), tmp_path / "out", backend("local"), Options(repeats=2))
     assert (report["language"], report["kept"]) == ("JavaScript", 1)
     (task,) = tasks.load(tmp_path / "out")
@@ -95,9 +92,9 @@ def test_node(built: Any, tmp_path: Path) -> None:
     ],
 )
 def test_what_other_packages_are_needed_for_is_refused(
-    built: Any, tmp_path: Path, files: dict[str, str], says: str
+    another: Any, tmp_path: Path, files: dict[str, str], says: str
 ) -> None:
     later = {path: text + "\n" for path, text in files.items() if path.startswith("tally")}
-    repo = repository(built, tmp_path / "tally", files, later)
+    repo = save(another, files, later)
     with pytest.raises(BuildError, match=says):
         build_from_repo(str(repo.path), tmp_path / "out", backend("local"))

@@ -17,16 +17,16 @@ from forkgym.tasks.verify import prove, state_of
 from forkgym.tasks.workspace import Bases
 
 
-def working(built: Any, tmp_path: Path) -> Path:
+def working(repository: Any, tmp_path: Path) -> Path:
     """The repository as it was before its last two commits: all its tests pass but the tossed coin."""
     clone = tmp_path / "tally"
-    built.repository.git("clone", "-q", "--no-local", ".", str(clone))
-    built.repository.git("-C", str(clone), "checkout", "-q", built.repository.shas["rename"])
+    repository.git("clone", "-q", "--no-local", ".", str(clone))
+    repository.git("-C", str(clone), "checkout", "-q", repository.shas["rename"])
     return clone
 
 
-def test_mistakes_that_tests_notice(built: Any, tmp_path: Path, bases: Bases) -> None:
-    out, clone = tmp_path / "out", working(built, tmp_path)
+def test_mistakes_that_tests_notice(repository: Any, tmp_path: Path, bases: Bases) -> None:
+    out, clone = tmp_path / "out", working(repository, tmp_path)
     options = SynthOptions(limit=3, seed=3, repeats=2)
     report = synthesize(str(clone), out, backend("local"), options)
     found = tasks.load(out)
@@ -48,8 +48,8 @@ def test_mistakes_that_tests_notice(built: Any, tmp_path: Path, bases: Bases) ->
     assert (proof.oracle, proof.nothing, proof.problems) == (1.0, 0.0, ())
 
 
-def test_two_mistakes_in_a_task(built: Any, tmp_path: Path) -> None:
-    out, clone = tmp_path / "out", working(built, tmp_path)
+def test_two_mistakes_in_a_task(repository: Any, tmp_path: Path) -> None:
+    out, clone = tmp_path / "out", working(repository, tmp_path)
     report = synthesize(str(clone), out, backend("local"), SynthOptions(limit=1, combine=2, seed=1, repeats=2))
     (task,) = tasks.load(out)
     assert report["kept"] == 1
@@ -59,9 +59,9 @@ def test_two_mistakes_in_a_task(built: Any, tmp_path: Path) -> None:
     assert title.count(";") == 1
 
 
-def test_what_cannot_be_synthesized_is_refused(built: Any, tmp_path: Path) -> None:
+def test_what_cannot_be_synthesized_is_refused(repository: Any, tmp_path: Path) -> None:
     with pytest.raises(BuildError, match="unknown kind of synthetic task 'mutations'; did you mean 'mutation'"):
-        synthesize(str(built.repository.path), tmp_path / "out", backend("local"), SynthOptions(kind="mutations"))
+        synthesize(str(repository.path), tmp_path / "out", backend("local"), SynthOptions(kind="mutations"))
     with pytest.raises(BuildError, match="not a git repository"):
         synthesize(str(tmp_path), tmp_path / "out", backend("local"))
     assert not (tmp_path / "out").exists()
