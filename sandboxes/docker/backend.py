@@ -117,8 +117,8 @@ class DockerBackend:
     def _host(self) -> Host:
         if not self._engine.local:
             raise SandboxUnavailableError(
-                "the docker daemon is on another machine, whose containers cannot reach this process: use a daemon "
-                "of this host (a URL unix:///path/to/its/socket), or run ForkGym on the other machine"
+                "the docker daemon is on another machine, whose containers cannot reach this process: use a daemon of "
+                "this host (unix:///path/to/its/socket, tcp://127.0.0.1:PORT), or run ForkGym on the other machine"
             )
         return Host(self._engine, state.state_dir(), self._spares)
 

@@ -10,6 +10,7 @@ import os
 import threading
 from collections.abc import Generator, Mapping
 from typing import Any
+from urllib.parse import urlsplit
 
 import docker
 import docker.errors
@@ -64,8 +65,9 @@ class Engine:
 
     @property
     def local(self) -> bool:
-        """True if the daemon is reached through a socket of this host."""
-        return (self._url or os.environ.get("DOCKER_HOST") or _DEFAULT).startswith(("unix://", "http+unix://"))
+        """True if the daemon is reached through a socket of this host, or at an address of its loopback."""
+        url = urlsplit(self._url or os.environ.get("DOCKER_HOST") or _DEFAULT)
+        return url.scheme in ("unix", "http+unix") or url.hostname in ("localhost", "::1", "127.0.0.1")
 
     def info(self) -> dict[str, Any]:
         """What the daemon says of itself."""

@@ -250,6 +250,15 @@ def test_a_daemon_on_another_machine_is_refused():
         backend(url="tcp://192.0.2.1:2375").create(SandboxSpec())
 
 
+def test_a_daemon_at_a_port_of_this_machine(daemon):
+    with SlowDaemon(None, b"nothing", 0.0) as port:
+        with backend(url=port.url).create(SandboxSpec()) as box:
+            box.exec("echo 1 > file")
+            with box.fork()[0] as child:
+                assert child.exec("cat file").stdout == b"1\n"
+        cleanup.wait()
+
+
 def test_a_container_killed_from_outside_is_a_dead_sandbox_and_never_a_fresh_one(either):
     with either.create(SandboxSpec()) as box, either.create(SandboxSpec()) as other:
         box.exec("echo x >file")
@@ -274,13 +283,16 @@ def _error(call):
 
 
 class SlowDaemon:
-    """Passes everything on to the real daemon, but answers one kind of request ``delay`` seconds late."""
+    """Passes everything on to the real daemon, but answers one kind of request ``delay`` seconds late.
+
+    Listens at ``path``, or without one at a port of the loopback.
+    """
 
     def __init__(self, path, request, delay):
-        self.url = f"unix://{path}"
         self._request, self._delay = request, delay
-        self._sockets = [socket.socket(socket.AF_UNIX)]
-        self._sockets[0].bind(str(path))
+        self._sockets = [socket.socket(socket.AF_UNIX if path else socket.AF_INET)]
+        self._sockets[0].bind(str(path) if path else ("127.0.0.1", 0))
+        self.url = f"unix://{path}" if path else f"tcp://127.0.0.1:{self._sockets[0].getsockname()[1]}"
         self._sockets[0].listen(64)
         threading.Thread(target=self._accept, daemon=True).start()
 
