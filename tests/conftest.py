@@ -68,6 +68,17 @@ def own_state() -> Iterator[Path]:
         yield state.state_dir()
 
 
+@pytest.fixture(scope="session")
+def daemon() -> None:
+    """A docker daemon of this host; without one, tests that need it are skipped. CI starts one."""
+    docker = pytest.importorskip("docker", reason="the extra docker is not installed")
+    try:
+        with contextlib.closing(docker.from_env()) as client:
+            client.ping()
+    except docker.errors.DockerException as error:
+        pytest.skip(f"no docker daemon answers: {error}")
+
+
 def pytest_terminal_summary(terminalreporter: TerminalReporter) -> None:
     """Print one line with the counts of this run."""
     passed, failed, errors, skipped = (

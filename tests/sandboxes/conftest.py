@@ -1,6 +1,5 @@
 """Fixtures of the sandbox room: places for state, and a process of an ordinary user."""
 
-import contextlib
 import os
 import shutil
 import subprocess
@@ -80,14 +79,3 @@ def module_user(places):
     """An ordinary user shared by the tests of a module."""
     with places() as path:
         yield OrdinaryUser(path)
-
-
-@pytest.fixture(scope="session")
-def daemon():
-    """A docker daemon of this host; without one, tests that need it are skipped. CI starts one."""
-    docker = pytest.importorskip("docker", reason="the extra docker is not installed")
-    try:
-        with contextlib.closing(docker.from_env()) as client:
-            client.ping()
-    except docker.errors.DockerException as error:
-        pytest.skip(f"no docker daemon answers: {error}")
