@@ -10,6 +10,8 @@ import pytest
 from forkgym import tasks
 from forkgym.sandboxes import backend
 from forkgym.sandboxes.base import SandboxSpec
+from forkgym.sandboxes.images.build import build
+from forkgym.sandboxes.images.recipe import read
 from forkgym.tasks.builders.autobuild import Options, build_from_repo
 from forkgym.tasks.errors import BuildError
 
@@ -72,12 +74,14 @@ def test_go(another: Any, tmp_path: Path) -> None:
     assert "undefined: Twice" in new.instruction
 
 
-def test_node(another: Any, tmp_path: Path) -> None:
+def test_node_over_an_image_of_ones_own(another: Any, tmp_path: Path) -> None:
     needs("node")
+    build(read("{schema: 1, name: ground, from: host, steps: [{run: touch /opt/ground}]}", "ground.yaml", tmp_path))
     repo = save(another, NODE, NODE_FIX)
-    report = build_from_repo(str(repo.path), tmp_path / "out", backend("local"), Options(repeats=2))
-    assert (report["language"], report["kept"]) == ("JavaScript", 1)
+    report = build_from_repo(str(repo.path), tmp_path / "out", backend("local"), Options(repeats=2, image="ground"))
+    assert (report["language"], report["kept"], report["image"]) == ("JavaScript", 1, "ground")
     (task,) = tasks.load(tmp_path / "out")
+    assert task.image == "ground"
     assert "tally.test.mjs > zero" in task.grading.tests
     assert "tally.test.mjs > half > even" in task.proof["fail_to_pass"]
     assert "16 == 4" in task.instruction
