@@ -98,6 +98,9 @@ class Server:
 
     def _do_kill(self, message: dict[str, Any], fds: list[int], reply: socket.socket) -> None:
         """Kill command ``id`` and all that it started, or only what it started at or after ``since``."""
+        if self._withdraw(message["id"]):
+            wire.send(reply, {"left": 0, "cwd": None})
+            return
         pid, since = self._started.get(message["id"], (0, 0.0))
         if message["since"] is not None:
             since = message["since"]
@@ -107,6 +110,18 @@ class Server:
         keep = [other for other in self._commands if other != pid]
         left = processes.eliminate(since, keep, self._reap) if pid else 0
         wire.send(reply, {"left": left, "cwd": cwd})
+
+    def _withdraw(self, name: str) -> bool:
+        """Take back a command that waits for the end of a freeze: else it would start after it was killed."""
+        for waiting in self._deferred:
+            message, fds = waiting
+            if message["op"] == "exec" and message["id"] == name:
+                self._deferred.remove(waiting)
+                with contextlib.suppress(OSError), socket.socket(fileno=fds.pop(0)) as reply:
+                    wire.send(reply, {"code": -signal.SIGKILL})
+                wire.close_all(fds)
+                return True
+        return False
 
     def _do_open(self, message: dict[str, Any], fds: list[int], reply: socket.socket) -> None:
         """Open a regular file or a directory and hand the descriptor out."""

@@ -274,10 +274,14 @@ class PersistentShell:
         return self._session.name if self._session is not None else None
 
     def close(self) -> None:
-        """Let go of the shell of a sandbox that is gone."""
-        if self._session is not None:
-            self._session.close()
-            self._session = None
+        """Let go of the shell of a sandbox that is gone, once a command that another thread runs in it has ended.
+
+        Its descriptors must not be closed under that thread: their numbers may at once belong to something else.
+        """
+        with self._lock:
+            if self._session is not None:
+                self._session.close()
+                self._session = None
 
 
 def _prologue(state: ShellState) -> bytes:

@@ -61,6 +61,16 @@ def test_a_deadline_spares_commands_that_run_at_the_same_time(box):
     assert results[0].stdout == b"done\n"
 
 
+def test_a_command_whose_deadline_passes_during_a_freeze_never_starts(box):
+    box.ask({"op": "quiesce", "idle": [], "patience": 1.0})
+    try:
+        result = box.exec("touch late; sleep 60", timeout=0.05)
+    finally:
+        box.ask({"op": "resume"})
+    assert (result.timed_out, result.exit_code) == (True, -9)
+    assert "late" not in [entry.name for entry in box.list_dir(".")]  # answered after what waited for the end
+
+
 def test_orphans_leave_no_zombies(box):
     box.exec("for i in $(seq 200); do (true &) ; done; sleep 0.2")
     assert box.exec("ps -eo stat --no-headers | grep -c Z").stdout == b"0\n"

@@ -5,6 +5,7 @@ import threading
 import pytest
 
 from forkgym.sandboxes import create
+from forkgym.sandboxes.errors import SandboxDeadError
 
 
 @pytest.fixture(scope="module")
@@ -176,3 +177,24 @@ def test_the_old_directory_is_kept_when_a_fork_moves_the_shell(box):
     assert shell.run("cd -").stdout == b"/tmp\n"
     assert child.shell("old").run("cd -").stdout == b"/tmp\n"
     child.close()
+
+
+def test_a_sandbox_closed_by_another_thread_is_told_whatever_its_shell_was_doing():
+    told = []
+
+    def run(box):
+        try:
+            while True:
+                box.shell().run("echo x; sleep 0.001")
+        except Exception as error:
+            told.append(type(error))
+
+    for _ in range(20):
+        with create("local") as box:
+            box.shell().run("true")
+            threads = [threading.Thread(target=run, args=(box,)) for _ in range(3)]
+            for thread in threads:
+                thread.start()
+        for thread in threads:
+            thread.join()
+    assert told == [SandboxDeadError] * 60
