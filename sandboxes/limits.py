@@ -20,6 +20,7 @@ _SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]?)(?:I?B)?\s*", re.IGNORECASE)
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 # The first process, a shell and its control descriptors (62 and 63) need this much to start at all.
 _MINIMUM = {"memory": 16 << 20, "pids": 8, "cpu": 0.01, "disk": 1 << 20, "open_files": 96, "wall": 0.1}
+_MAXIMUM = {"pids": 4 << 20}  # Linux has no more process ids, and its control groups refuse more
 _MEANING = {
     "memory": 'bytes or text such as "512M"',
     "pids": "a whole number of processes",
@@ -72,13 +73,14 @@ def rlimits(limits: Limits, cgroups: bool) -> dict[str, int]:
 
 
 def _number(key: str, value: object) -> int | float:
-    minimum = _MINIMUM[key]
-    problem = f"limit {key!r} is {value!r}; allowed: {_MEANING[key]}, at least {minimum}, or none"
+    minimum, maximum = _MINIMUM[key], _MAXIMUM.get(key, (1 << 62) - 1)
+    bounds = f"at least {minimum}" + (f", at most {maximum}" if key in _MAXIMUM else "")
+    problem = f"limit {key!r} is {value!r}; allowed: {_MEANING[key]}, {bounds}, or none"
     try:
         number = _READERS[key](value)
-    except ValueError as error:
+    except (ValueError, OverflowError) as error:
         raise ConfigError(problem) from error
-    if not minimum <= number < 1 << 62:
+    if not minimum <= number <= maximum:
         raise ConfigError(problem)
     return number
 

@@ -14,7 +14,6 @@ from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
-from forkgym.errors import ConfigError
 from forkgym.sandboxes.base import Background, Sandbox, SandboxSpec, Snapshot
 from forkgym.sandboxes.docker import images
 from forkgym.sandboxes.docker.container import LABEL, Config, is_owned, label, labelled
@@ -24,6 +23,7 @@ from forkgym.sandboxes.errors import ForkBusyError, SandboxError, SandboxLimitEr
 from forkgym.sandboxes.local import cleanup
 from forkgym.sandboxes.local.disk import new_id
 from forkgym.sandboxes.local.snapshots import Frozen
+from forkgym.sandboxes.owner.checks import check_fork, check_text
 from forkgym.sandboxes.owner.shell import PersistentShell, ShellState
 
 _FORKS, _SNAPSHOTS = "forkgym-fork", "forkgym-snapshot"
@@ -53,14 +53,14 @@ class CommitSandbox(DockerSandbox):
 
     def snapshot(self, label: str = "") -> Snapshot:
         """See ``Sandbox.snapshot``."""
+        check_text("label", label)
         snapshot = Snapshot(new_id(), BACKEND, label)
         with self._frozen("copy", _SNAPSHOTS, snapshot.id, {"title": label}):
             return snapshot
 
     def fork(self, n: int = 1, *, background: Background = "copy") -> list[Sandbox]:
         """See ``Sandbox.fork``."""
-        if n < 1:
-            raise ConfigError(f"fork({n}): ask for at least one child")
+        check_fork(n, background)
         with self._frozen(background, _FORKS, new_id(), {}) as frozen:
             return list(start_all(lambda: CommitSandbox(self._host, self.spec, frozen), n))
 

@@ -19,7 +19,7 @@ from forkgym.sandboxes.local.disk import Disk
 from forkgym.sandboxes.local.freezing import Freezer
 from forkgym.sandboxes.local.launcher import Zygote
 from forkgym.sandboxes.local.snapshots import Frozen
-from forkgym.sandboxes.owner.checks import check_fork
+from forkgym.sandboxes.owner.checks import check_fork, check_text
 from forkgym.sandboxes.owner.sandbox import ServedSandbox
 from forkgym.sandboxes.owner.shell import ShellState
 
@@ -42,6 +42,7 @@ class LayeredSandbox(ServedSandbox):
 
     def snapshot(self, label: str = "") -> Snapshot:
         """See ``Sandbox.snapshot``."""
+        check_text("label", label)
         with self._frozen("copy") as frozen:
             return snapshots.save(self._root, frozen, label, self.backend)
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+import os
 import posixpath
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, cast
 
 from forkgym.errors import ConfigError
-from forkgym.sandboxes.base import SandboxSpec
+from forkgym.sandboxes.base import Mount, SandboxSpec
 from forkgym.sandboxes.limits import parse_limits
 
 _BACKGROUND = ("fail", "kill", "copy")
@@ -23,6 +24,8 @@ def check_spec(spec: SandboxSpec) -> None:
     _absolute("workdir", spec.workdir)
     check_env(spec.env)
     for mount in spec.mounts:
+        if not isinstance(mount, Mount):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ConfigError(f"mounts hold {_shown(mount)}; give Mount(source, target)")
         _absolute("mount source", mount.source)
         _absolute("mount target", mount.target)
         target = posixpath.normpath(posixpath.join("/", mount.target))
@@ -40,14 +43,17 @@ def check_command(command: str | Sequence[str]) -> None:
 
 def check_env(env: Mapping[str, str] | None) -> None:
     """Raise ``ConfigError`` for what cannot be an environment."""
+    given: Any = env
+    if given is not None and not isinstance(given, Mapping):
+        raise ConfigError(f"env is {_shown(given)}; give a mapping of names to texts")
     for name, value in (env or {}).items():
-        if not _texts([name, value]) or not name or "=" in name or "\0" in name or "\0" in value:
+        if not _texts([name, value]) or not name or "=" in name or not _passable(name + value):
             raise ConfigError(f"env holds {name!r}: {_shown(value)}; give texts without NUL, and a name without '='")
 
 
 def check_directory(cwd: str | None) -> None:
     """Raise ``ConfigError`` for what cannot be a path."""
-    if cwd is not None and (not _texts([cwd]) or "\0" in cwd):
+    if cwd is not None and (not _texts([cwd]) or not _passable(cwd)):
         raise ConfigError(f"cwd is {cwd!r}; give a path without NUL")
 
 
@@ -75,6 +81,18 @@ def check_timeout(timeout: float) -> None:
         raise ConfigError(f"timeout is {_shown(timeout)}; give a positive number of seconds")
 
 
+def check_path(path: str) -> None:
+    """Raise ``ConfigError`` unless it is text; what text no path can be, the kernel says."""
+    if not _texts([path]):
+        raise ConfigError(f"path is {_shown(path)}; give a text")
+
+
+def check_text(name: str, value: str) -> None:
+    """Raise ``ConfigError`` unless it is text that can be written down."""
+    if not _texts([value]) or not _passable(value):
+        raise ConfigError(f"{name} is {_shown(value)}; give a text without NUL")
+
+
 def check_fork(n: int, background: str) -> None:
     """Raise ``ConfigError`` for a number of children or a way with processes that does not exist."""
     check_count("n of fork", n, minimum=1)
@@ -83,8 +101,16 @@ def check_fork(n: int, background: str) -> None:
 
 
 def _absolute(name: str, path: str) -> None:
-    if not _texts([path]) or not path.startswith("/") or "\0" in path:
+    if not _texts([path]) or not path.startswith("/") or not _passable(path):
         raise ConfigError(f"{name} is {_shown(path)}; give an absolute path")
+
+
+def _passable(text: str) -> bool:
+    """True for what the kernel takes: no NUL, and no half of a surrogate pair but those that stand for bytes."""
+    try:
+        return b"\0" not in os.fsencode(text)
+    except UnicodeEncodeError:
+        return False
 
 
 def _texts(values: Sequence[object]) -> bool:

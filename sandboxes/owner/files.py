@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Literal
 
 from forkgym.sandboxes.base import DirEntry, StrPath
-from forkgym.sandboxes.errors import SandboxFileError
-from forkgym.sandboxes.owner.checks import check_bytes, check_count
+from forkgym.sandboxes.errors import SandboxError, SandboxFileError
+from forkgym.sandboxes.owner.checks import check_bytes, check_count, check_path
 from forkgym.sandboxes.owner.commands import Peer
 from forkgym.sandboxes.owner.reply import Refused
 
@@ -65,16 +65,17 @@ class Files:
     def upload(self, local: StrPath, path: str) -> None:
         """See ``Sandbox.upload``. Links are copied as links; other special files are refused."""
         source = Path(local)
-        if not source.is_dir():
-            self._upload_file(source, path)
-            return
-        self._ask("mkdir", path, mode=stat.S_IMODE(source.stat().st_mode) | 0o700)
-        for entry in sorted(source.iterdir()):
-            target = posixpath.join(path, entry.name)
-            if entry.is_symlink():
-                self._ask("symlink", target, target=os.readlink(entry))
-            else:
-                self.upload(entry, target)
+        with _told(str(source)):
+            if not source.is_dir():
+                self._upload_file(source, path)
+                return
+            self._ask("mkdir", path, mode=stat.S_IMODE(source.stat().st_mode) | 0o700)
+            for entry in sorted(source.iterdir()):
+                target = posixpath.join(path, entry.name)
+                if entry.is_symlink():
+                    self._ask("symlink", target, target=os.readlink(entry))
+                else:
+                    self.upload(entry, target)
 
     def download(self, path: str, local: StrPath) -> None:
         """See ``Sandbox.download``. Links and special files are left out."""
@@ -110,6 +111,7 @@ class Files:
             os.close(fd)
 
     def _ask(self, op: str, path: str, **details: object) -> list[int]:
+        check_path(path)
         if "\0" in path:
             raise SandboxFileError(errno.EINVAL, "a path cannot hold a NUL byte", path)
         try:
@@ -125,13 +127,15 @@ class Files:
 
 @contextlib.contextmanager
 def _told(path: str) -> Generator[None]:
-    """Failures of reading and writing are the sandbox's, for example a full disk."""
+    """Failures of reading and writing, for example a full disk, on either side: the file is ``path`` unless they
+    name another one."""
     try:
         yield
-    except SandboxFileError:
+    except SandboxError:
         raise
     except OSError as error:
-        raise SandboxFileError(error.errno, error.strerror, path) from error
+        name = error.filename if isinstance(error.filename, str) else path
+        raise SandboxFileError(error.errno, error.strerror, name) from error
 
 
 def _kind(status: os.stat_result) -> Literal["file", "dir", "link", "other"]:

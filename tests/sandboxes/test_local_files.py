@@ -130,8 +130,17 @@ def test_trees_go_in_and_come_out(box, tmp_path):
     ]
     assert (target / "run.sh").stat().st_mode & 0o777 == 0o755
     assert errno_of(box.upload, "/dev/zero", "zero") == errno.EINVAL
-    with pytest.raises(FileNotFoundError):
-        box.upload(tmp_path / "absent", "x")
+
+
+def test_an_error_names_the_file_of_the_side_where_it_was(box, tmp_path):
+    for call, number, name in (
+        (lambda: box.upload(tmp_path / "absent", "x"), errno.ENOENT, tmp_path / "absent"),
+        (lambda: box.download("/etc/passwd", tmp_path / "no" / "x"), errno.ENOENT, tmp_path / "no" / "x"),
+        (lambda: box.download("/no", tmp_path / "x"), errno.ENOENT, "/no"),
+    ):
+        with pytest.raises(SandboxFileError) as caught:
+            call()
+        assert (caught.value.errno, caught.value.filename) == (number, str(name))
 
 
 def test_files_from_many_threads(box):
