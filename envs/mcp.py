@@ -33,7 +33,7 @@ async def serve(env: CodingEnv, task: str, seed: int) -> None:
         await server.run(reading, writing, server.create_initialization_options())
     if env.outcome is None:
         with anyio.CancelScope(shield=True):
-            await anyio.to_thread.run_sync(env.step, {"tool": "submit", "arguments": {}})
+            await anyio.to_thread.run_sync(partial(env.step, {"tool": "submit", "arguments": {}}))
 
 
 def make_server(env: CodingEnv, instruction: str) -> Server[Any]:

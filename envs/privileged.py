@@ -17,8 +17,8 @@ def describe(task: Task, submission: Submission, verdict: Verdict) -> dict[str, 
     - ``passed``, ``failed``: ids of the hidden tests by their result now; ``fraction``: passed / all, 0.0 without any
     - ``score``, ``resolved``, ``stage``: the verdict if the agent submitted now
     - ``files_changed``: number of paths that differ from the start
-    - ``gold_distance``: ``None`` where the solution is a program; 0 where every file that the solution or the agent touched reads as in the solution, 1 where
-      they share nothing; see ``gold_distance``
+    - ``gold_distance``: 0 where every file that the solution or the agent touched reads as in the solution, 1 where
+      they share nothing, ``None`` where the solution is a program; see ``gold_distance``
     """
     passed = [finding.id for finding in verdict.findings if finding.passed]
     failed = [finding.id for finding in verdict.findings if not finding.passed]

@@ -143,8 +143,8 @@ def _score(verdict: Verdict) -> float:
 
 def _differing(first: Verdict, other: Verdict) -> set[str]:
     """The tests that ended otherwise than in the first repeat."""
-    results = ({(finding.id, finding.passed) for finding in verdict.findings} for verdict in (first, other))
-    return {test for test, _ in set.symmetric_difference(*results)}
+    before, after = ({(finding.id, finding.passed) for finding in verdict.findings} for verdict in (first, other))
+    return {test for test, _ in before ^ after}
 
 
 def _failures(verdicts: list[Verdict]) -> list[str]:

@@ -18,8 +18,11 @@ from pathlib import Path
 from statistics import mean, stdev
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
-from harness import ROOT, machine
+from harness import describe
 
+from forkgym.sandboxes.bench import machine
+
+ROOT = Path(__file__).parent.parent.parent
 RESULTS = Path(__file__).with_name("RESULTS.md")
 HOURS = 10.0
 
@@ -67,7 +70,7 @@ def report(outcomes: list[Outcome], command: str) -> str:
     lines = [
         "# Learning",
         "",
-        f"Written by `{command}` on {today}. Machine: {machine()}.",
+        f"Written by `{command}` on {today}. Machine: {describe(machine())}.",
         "",
         "SmolLM2-135M-Instruct on `swe/tiny`: 102 training tasks, 46 held out (38 unseen bugs in seen modules, 8 in",
         "unseen modules). Held-out pass rate, sampled at temperature 1 as in training, two episodes a task.",

@@ -9,13 +9,13 @@ from forkgym.agents.loops.bash import BashAgent
 from forkgym.agents.policies.scripted import ScriptedPolicy
 from forkgym.agents.summary import summarize
 from forkgym.agents.tokenizers import ByteTokenizer
+from forkgym.envs.base import Evidence
 from forkgym.envs.core import CodingEnv
-from forkgym.tasks.base import Verdict
 
 
 def test_index_error_in_the_reward_is_a_grader_failure() -> None:
-    def reward(verdict: Verdict) -> float:
-        return [1.0][len(verdict.findings)]  # IndexError, since there are findings
+    def reward(evidence: Evidence) -> float:
+        return [1.0][len(evidence.verdict.findings)]  # IndexError, since there are findings
 
     run = collect(
         [Job("swe/tiny/clamp/upper-bound", seed=0, group="g", id="e")],

@@ -118,9 +118,10 @@ def test_xml_says_what_was_wrong(text, words):
 
 
 def test_untyped_arguments_are_read_as_the_schema_says(make):
-    env = TextActions(make(), format="xml")
+    base = make()
+    env = TextActions(base, format="xml")
     env.reset(seed=1)
-    env.unwrapped.box.write_file("/work/f.txt", b"one\n2\nthree\n")
+    base.box.write_file("/work/f.txt", b"one\n2\nthree\n")
 
     def view(first):
         text = f"<function=view><parameter=path>f.txt</parameter><parameter=first>{first}</parameter></function>"
@@ -133,4 +134,4 @@ def test_untyped_arguments_are_read_as_the_schema_says(make):
     assert "view.first must be an integer, got a string" in text
     call = "<function=edit><parameter=command>create</parameter><parameter=path>n</parameter>"
     env.step(call + "<parameter=file_text>\n42\n</parameter></function>")  # a text that looks like a number
-    assert env.unwrapped.box.read_file("/work/n") == b"42"
+    assert base.box.read_file("/work/n") == b"42"

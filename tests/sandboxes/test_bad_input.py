@@ -1,6 +1,7 @@
 """Bad input is refused with an error that names the field, and leaves the sandbox as good as before."""
 
 import os
+from typing import Any, cast
 
 import pytest
 
@@ -27,7 +28,7 @@ def box():
         ({"limits": {"memory": "1X"}}, ConfigError, "limit 'memory' is '1X'; allowed: bytes or text"),
         ({"limits": 5}, ConfigError, "limits are 5; give a mapping"),
         ({"limits": Limits(memory=-5)}, ConfigError, "limit 'memory' is -5"),
-        ({"limits": Limits(memory="1G")}, ConfigError, "holds text"),
+        ({"limits": Limits(memory=cast(Any, "1G"))}, ConfigError, "holds text"),
         ({"limits": Limits(pids=1)}, ConfigError, "limit 'pids' is 1"),
         ({"limits": {"pids": 10**9}}, ConfigError, "limit 'pids' is 1000000000; .* at most 4194304"),
         ({"limits": {"disk": "9" * 400}}, ConfigError, "limit 'disk' is '9999"),

@@ -259,6 +259,7 @@ def test_a_start_that_fails_early_leaves_a_zygote_that_starts_others(monkeypatch
 def test_a_first_process_that_dies_of_memory_is_told_as_such(monkeypatch):
     """On version 2 of control groups it cannot stay outside; the kernel's count is all that such a death leaves."""
     with create("local", limits={"memory": "64M"}) as box:
+        assert isinstance(box, LocalSandbox)
         group = box._group or Group("none", {})
         monkeypatch.setattr(box, "_group", group)
         monkeypatch.setattr(group, "oom_kills", lambda: 1)

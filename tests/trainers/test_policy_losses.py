@@ -114,6 +114,7 @@ def test_shares_of_tokens_add_up_to_the_loss_and_gradient_of_episodes(
         loss = (policy_loss(kind, tokens, options)[0] / counts[part] / 3).sum()
         loss.backward()
         total += loss.item()
+        assert mine.grad is not None
         shares[part] = mine.grad
     assert total == pytest.approx(expected.item(), rel=1e-6)
     assert shares.tolist() == pytest.approx(gradient.tolist(), abs=1e-7)

@@ -19,7 +19,6 @@ from forkgym.tasks.loader import load
 from forkgym.tasks.verify import Proof, state_of, verify, write_proofs
 from forkgym.tasks.workspace import Bases
 
-
 MOST_SHOWN = 12  # of more files, a repository's, the names say more than the contents
 
 
