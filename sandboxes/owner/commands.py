@@ -121,8 +121,9 @@ def run(
             code, text = not_started(error)
             return ExecResult(code, b"", text, 0.0, total_bytes=len(text))
         except BaseException:
-            with contextlib.suppress(Exception):
-                kill()
+            if not timed_out:
+                with contextlib.suppress(Exception):
+                    kill()
             raise
         finally:
             reply.close()

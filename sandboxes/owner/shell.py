@@ -187,8 +187,9 @@ class PersistentShell:
                 code, self._state = report.code, report.state
                 capture.read_from(session.output.read_end)
         except BaseException:
-            with contextlib.suppress(Exception):
-                self._abandon(session, capture, since)
+            if not timed_out:
+                with contextlib.suppress(Exception):
+                    self._abandon(session, capture, since)
             raise
         return ExecResult(
             exit_code=code,

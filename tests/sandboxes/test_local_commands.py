@@ -11,8 +11,9 @@ import pytest
 from forkgym.errors import ConfigError
 from forkgym.sandboxes import create
 from forkgym.sandboxes.base import SandboxSpec
-from forkgym.sandboxes.errors import SandboxDeadError, SandboxError
+from forkgym.sandboxes.errors import SandboxDeadError, SandboxError, SandboxTimeoutError
 from forkgym.sandboxes.local.backend import LocalBackend
+from forkgym.sandboxes.owner import commands
 
 
 @pytest.fixture(scope="module")
@@ -69,6 +70,20 @@ def test_a_command_whose_deadline_passes_during_a_freeze_never_starts(box):
         box.ask({"op": "resume"})
     assert (result.timed_out, result.exit_code) == (True, -9)
     assert "late" not in [entry.name for entry in box.list_dir(".")]  # answered after what waited for the end
+
+
+def test_a_kill_that_is_not_answered_is_not_waited_for_twice(box):
+    asked = []
+
+    def kill():
+        asked.append("kill")
+        raise SandboxTimeoutError("no answer")
+
+    message = {"env": {"PATH": "/usr/bin"}, "cwd": "/"}
+    options = {"timeout": 0.05, "message": message, "stdin": None, "max_output": None}
+    with pytest.raises(SandboxTimeoutError, match="no answer"):
+        commands.run(box, "mine", ["sleep", "0.5"], start=box.request, kill=kill, **options)
+    assert asked == ["kill"]
 
 
 def test_orphans_leave_no_zombies(box):
