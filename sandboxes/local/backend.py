@@ -76,6 +76,7 @@ class LocalBackend:
         """What a crashed process left is removed in the background at the first start of the next."""
         with LocalBackend._sweeping:
             if not LocalBackend._swept:
+                state.state_dir()  # if there is none, the caller is told, once
                 LocalBackend._swept = True
                 cleanup.later(lambda: self.gc_now())
 

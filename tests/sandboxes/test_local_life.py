@@ -268,3 +268,13 @@ def test_a_first_process_that_dies_of_memory_is_told_as_such(monkeypatch):
         for call in (lambda: box.exec("true"), lambda: box.exec("true", user="root"), box.snapshot):
             with pytest.raises(SandboxDeadError, match="ran out of memory, its limit is memory=67108864 bytes"):
                 call()
+
+
+def test_a_state_directory_that_cannot_be_used_is_told_once(tmp_path):
+    place = tmp_path / "file" / "state"
+    place.parent.write_text("")
+    program = "from forkgym.sandboxes import create; create('local')"
+    environment = {**os.environ, "FORKGYM_STATE": str(place)}
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment, check=False)
+    assert done.stderr.splitlines()[-1].startswith("forkgym.sandboxes.errors.SandboxUnavailableError: no directory")
+    assert "clean-up" not in done.stderr
