@@ -27,6 +27,7 @@ install() {{
 
 _PIP = """set -e
 export PIP_BREAK_SYSTEM_PACKAGES=1 PIP_ROOT_USER_ACTION=ignore PIP_NO_CACHE_DIR=1
+export PIP_USER=0  # fail rather than install for root only
 pip=$(echo {delivery}/pip-*.whl)
 python3 "$pip/pip" install --quiet --disable-pip-version-check --no-index --find-links={delivery} "$@"
 """

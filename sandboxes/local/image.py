@@ -23,7 +23,7 @@ from forkgym.sandboxes.local.launcher import is_privileged
 from forkgym.sandboxes.owner.environment import USERS
 
 HOST = "host"
-_LAYOUT = 2  # part of the key: raise it when the skeleton changes
+_LAYOUT = 3  # part of the key: raise it when the skeleton changes
 _MERGED = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
 _DIRECTORIES = {
     **dict.fromkeys(("boot", "dev", "etc", "home", "media", "mnt", "opt", "proc", "run", "srv", "sys", "usr"), 0o755),
@@ -35,6 +35,7 @@ _DIRECTORIES = {
 # Rootless, a directory of the host's /usr belongs to nobody. These of our own lie above, so that root inside can
 # install programs on either tier.
 _USR_DIRECTORIES = ("local", "local/bin", "local/include", "local/lib", "local/sbin", "local/share")
+_USR_PACKAGES = ("local/lib/python3*", "local/lib/python3*/*-packages", "local/lib/node_modules")
 _ETC = (
     *("alternatives", "bash.bashrc", "bash_completion.d", "ca-certificates", "ca-certificates.conf", "debian_version"),
     *("dconf", "default/locale", "ethertypes", "fonts", "gai.conf", "ghostscript", "gtk-2.0", "gtk-3.0", "host.conf"),
@@ -131,7 +132,8 @@ def _host(state: Path) -> Image:
 @functools.cache
 def _fingerprint() -> str:
     """Differs between processes that start before and after a change to a file that the skeleton copies."""
-    digest = hashlib.sha256(repr((_LAYOUT, os.geteuid(), is_privileged(), _ETC, _OWN_ETC)).encode())
+    parts = (_LAYOUT, os.geteuid(), is_privileged(), _ETC, _OWN_ETC, _usr_directories())
+    digest = hashlib.sha256(repr(parts).encode())
     for relative, status in _host_files():
         digest.update(repr((relative, status.st_mode, status.st_size, status.st_mtime_ns)).encode())
     return digest.hexdigest()[:16]
@@ -157,13 +159,20 @@ def _build(target: Path) -> None:
     for name, text in _OWN_ETC.items():
         (root / "etc" / name).write_text(text)
         (root / "etc" / name).chmod(0o644 & mask)
-    for relative in ("", *_USR_DIRECTORIES):
+    for relative in ("", *_usr_directories()):
         (usr / relative).mkdir()
     # The caller's umask must not decide who can read them.
     for folder in (root, *(Path(folder) for folder, _, _ in os.walk(root / "etc")), *(usr, *usr.rglob("*"))):
         folder.chmod(0o755)
     if is_privileged():
         os.chown(root / "home/agent", *USERS["agent"][:2])
+
+
+def _usr_directories() -> tuple[str, ...]:
+    """Those of our own below /usr, each after the one above it; those for packages, if the host has them."""
+    found = sorted(path for pattern in _USR_PACKAGES for path in Path("/usr").glob(pattern))
+    packages = (str(path.relative_to("/usr")) for path in found if path.is_dir() and path.resolve() == path)
+    return (*_USR_DIRECTORIES, *packages)
 
 
 def _host_files() -> Iterator[tuple[str, os.stat_result]]:

@@ -347,7 +347,7 @@ for path in sys.argv[1:]:
     try:
         build(recipe.load(path))
         with create(image="mine") as box, box.fork()[0] as child:
-            print(child.exec("cat /opt/a /b /opt/tool/t").stdout.decode(), end="")
+            print(child.exec("cat /opt/a /b /opt/tool/t; python3 -c 'import forkgym_probe'").stdout.decode(), end="")
     except ImageError as error:
         print(error)
 """
@@ -359,13 +359,18 @@ def test_an_ordinary_user_builds_over_the_host_but_not_debian(ordinary_user, pla
     (place / "mine.yaml").write_text(
         "schema: 1\nname: mine\nfrom: host\nsteps:\n"
         "  - copy: {a: /opt/a}\n  - toolbox: {tool: /opt/tool}\n  - run: rm -r /srv; cat /opt/tool/t >/b\n"
+        # Where pip installs for all users; the host's own directory there belongs to the host's root.
+        "  - run: d=$(python3 -c 'import sysconfig as s; print(s.get_path(\"purelib\"))') && mkdir -p $d &&"
+        " echo 'print(42)' >$d/forkgym_probe.py\n"
     )
     (place / "tool").mkdir()
     (place / "tool" / "t").write_text("shown\n")
     (place / "deb.yaml").write_text("schema: 1\nname: deb\nfrom: debian\n")
     done = ordinary_user.run(ORDINARY, place / "mine.yaml", place / "deb.yaml")
     assert done.stderr == ""
-    assert done.stdout.startswith("copied\nshown\nshown\nDebian packages need many user ids, so only root can build")
+    assert done.stdout.startswith(
+        "copied\nshown\nshown\n42\nDebian packages need many user ids, so only root can build"
+    )
 
 
 def test_a_spec_names_the_image_that_it_got(make):
