@@ -6,6 +6,8 @@ A layer directory holds, for each volume, a part ``<volume>`` and the overlay's 
 
 from __future__ import annotations
 
+import itertools
+import math
 import os
 import stat
 import threading
@@ -109,12 +111,15 @@ class Disk:
         except OSError:
             return None
 
-    def overruns(self) -> int:
-        """How many times the warden found more here than allowed, and killed what ran."""
+    def was_overrun(self, begin: float, end: float) -> bool:
+        """True if the warden found more here than allowed, and killed what ran, between these seconds since boot."""
         try:
-            return (self._lease.path / warden.OVERRUNS).stat().st_size
+            noted = (self._lease.path / warden.OVERRUNS).read_bytes()
         except OSError:
-            return 0
+            return False
+        moments = [moment for (moment,) in warden.MOMENT.iter_unpack(noted)]
+        killings = itertools.zip_longest(moments[::2], moments[1::2], fillvalue=math.inf)
+        return any(first <= end and last >= begin for first, last in killings)
 
     def cause(self) -> str:
         """Why the warden ended the sandbox; empty if it did not."""

@@ -14,6 +14,7 @@ from typing import TypeVar
 
 from forkgym.sandboxes.base import Background, ExecResult, Sandbox, SandboxSpec, Snapshot
 from forkgym.sandboxes.errors import SandboxDeadError, SandboxError, SandboxLimitError
+from forkgym.sandboxes.guest import processes
 from forkgym.sandboxes.local import snapshots
 from forkgym.sandboxes.local.disk import Disk
 from forkgym.sandboxes.local.freezing import Freezer
@@ -38,7 +39,6 @@ class LayeredSandbox(ServedSandbox):
     def __init__(self, id: str, spec: SandboxSpec, lineage: tuple[str, ...], shells: Mapping[str, ShellState]) -> None:
         super().__init__(id, spec, lineage, shells)
         self._state_lock = threading.Lock()
-        self._overruns = 0
 
     def snapshot(self, label: str = "") -> Snapshot:
         """See ``Sandbox.snapshot``."""
@@ -87,9 +87,8 @@ class LayeredSandbox(ServedSandbox):
         return SandboxError(f"the state of sandbox {self.id} could not be frozen: {error}")
 
     def _judge(self, result: ExecResult) -> ExecResult:
-        overruns, before = self._disk.overruns(), self._overruns
-        self._overruns = overruns
-        return replace(result, disk_full=True) if overruns > before else result
+        end = processes.now()
+        return replace(result, disk_full=self._disk.was_overrun(end - result.duration, end))
 
     def _death(self, message: str) -> SandboxDeadError:
         cause = self._disk.cause()

@@ -14,16 +14,18 @@ import resource
 import select
 import signal
 import socket
+import struct
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
-from forkgym.sandboxes.guest import syscalls, wire
+from forkgym.sandboxes.guest import processes, syscalls, wire
 from forkgym.sandboxes.local import measuring
 
-# In a sandbox's directory: a byte for each time that it was over its disk limit, and why it was ended.
+# In a sandbox's directory: when its processes were killed for its disk limit, and why it was ended.
 OVERRUNS, CAUSE = "overruns", "cause"
+MOMENT = struct.Struct("d")  # seconds since boot; the beginning of a killing, its end, the beginning of the next
 _BUSY, _CALM = 0.01, 0.05  # seconds between two looks, by whether the file system changed at the last one
 _AT_MOST_EVERY = 1.0  # seconds between measurements that no growth calls for,
 _AT_MOST_EVERY_OVER = 0.1  # and of a sandbox that is over its limit
@@ -143,9 +145,9 @@ class Warden:
         if box.used > 2 * disk + _TOO_MUCH:
             self._end(box, f"it wrote {box.used} bytes, far beyond its limit disk={disk}")
             return
-        with open(os.path.join(box.directory, OVERRUNS), "ab") as file:
-            file.write(b"x")
+        _note(box)
         self._sweep(box.pidfd)
+        _note(box)
         with contextlib.suppress(OSError):
             box.used = measuring.named(box.directory)
         box.allowed = max(disk, box.used + _SLACK)
@@ -156,6 +158,11 @@ class Warden:
             file.write(cause)
         with contextlib.suppress(ProcessLookupError):
             signal.pidfd_send_signal(box.pidfd, signal.SIGKILL)
+
+
+def _note(box: _Box) -> None:
+    with contextlib.suppress(OSError), open(os.path.join(box.directory, OVERRUNS), "ab") as file:
+        file.write(MOMENT.pack(processes.now()))
 
 
 def start(requests: socket.socket, sweep: Callable[[int], None]) -> socket.socket:

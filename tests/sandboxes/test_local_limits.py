@@ -4,6 +4,7 @@ import contextlib
 import os
 import signal
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -36,6 +37,14 @@ def test_what_is_over_the_disk_limit_is_killed_and_told_and_can_be_removed():
         below = box.exec("head -c 8M /dev/zero > fits; sleep 0.5; ls")
         assert below.stdout == b"fits\n"
         assert not below.disk_full
+
+
+def test_every_command_that_is_killed_for_the_disk_limit_is_told():
+    with create("local", limits={"disk": "16M"}) as box, ThreadPoolExecutor(3) as pool:
+        beside = [pool.submit(box.exec, "sleep 100", timeout=120) for _ in range(3)]
+        assert box.exec(filler(200), timeout=120).disk_full
+        for command in beside:
+            assert (command.result().exit_code, command.result().disk_full) == (-9, True)
 
 
 def test_names_count_even_if_files_are_empty():
