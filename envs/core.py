@@ -344,7 +344,8 @@ class CodingEnv(gym.Env[Observation, ToolCall]):
                 failures.append(str(failure))
                 self._state = None
                 self._holdings.close_box()
-        raise ResetError(f"task {task.id!r}: no sandbox got ready in {RESET_TRIES} tries: {'; '.join(failures)}")
+        why = "; ".join(dict.fromkeys(failures))
+        raise ResetError(f"task {task.id!r}: no sandbox got ready in {RESET_TRIES} tries: {why}")
 
     def _act(self, state: EpisodeState, action: Mapping[str, Any] | Malformed) -> ToolResult:
         if isinstance(action, Malformed):

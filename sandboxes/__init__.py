@@ -25,7 +25,7 @@ def backend(name: str) -> Backend:
 def create(
     backend: str = "local",
     *,
-    image: str = "host",
+    image: str | None = None,
     limits: Limits | Mapping[str, object] | None = None,
     snapshot: str | None = None,
     env: Mapping[str, str] | None = None,
@@ -36,14 +36,18 @@ def create(
 ) -> Sandbox:
     """A new sandbox, or one that starts in the state of the snapshot with this id.
 
-    ``limits`` are ``Limits`` or a mapping that ``parse_limits`` reads. ``workdir`` is absolute; commands start there.
+    ``image`` is "host" if it is not given; a snapshot has its own, so both together are refused. ``limits`` are
+    ``Limits`` or a mapping that ``parse_limits`` reads. ``workdir`` is absolute; commands start there.
     Raises ``ConfigError`` for a wrong option and ``SandboxError`` for what the machine cannot do.
     """
     if network != "none":
         raise ConfigError(f"network is {network!r}; only 'none' exists")
     if not workdir.startswith("/"):
         raise ConfigError(f"workdir is {workdir!r}; give an absolute path")
+    if snapshot is not None and image is not None:
+        raise ConfigError(f"image is {image!r}, but a snapshot has an image of its own; leave one of them out")
     parsed = limits if isinstance(limits, Limits) else parse_limits(limits or {})
+    image = "host" if image is None else image
     spec = SandboxSpec(image, parsed, network, user, workdir, dict(env or {}), tuple(mounts))
     return _backend(backend).create(spec, snapshot)
 

@@ -64,6 +64,8 @@ class Pool:
         most = size if max_alive is None else max_alive
         if not isinstance(size, int) or not isinstance(most, int) or not 1 <= size <= most:  # pyright: ignore
             raise ConfigError(f"a pool of size {size!r} and max_alive {max_alive!r}: give 1 <= size <= max_alive")
+        if isinstance(spec, Mapping) and "backend" in spec:
+            raise ConfigError("the spec of a pool holds 'backend'; it is an option of its own: Pool(spec, backend=...)")
         if isinstance(spec, SandboxSpec):
             self._create: Callable[[], Sandbox] = partial(sandboxes.backend(backend).create, spec)
         else:

@@ -97,7 +97,7 @@ def _stacked(chain: Chain, bottom: Image) -> Image:
     if chain.host and chain.host not in bottom.layers:
         raise ImageError(
             f"the image {chain.name!r} stands on this machine's system as it was before a change to it; "
-            f"build it again from its recipe: forkgym images build {chain.name}, or the recipe's file"
+            f"build it again: forkgym images build RECIPE, where RECIPE is the file that it was made from"
         )
     plain = [layer for layer in chain.layers if layer.target is None]
     lowers = {volume: [*(str(layer.path / volume) for layer in plain), *low] for volume, low in bottom.lowers.items()}

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from forkgym.errors import ConfigError
 from forkgym.sandboxes.base import SandboxSpec
-from forkgym.sandboxes.errors import SandboxError
 
 USERS = {"root": (0, 0, "/root"), "agent": (1000, 1000, "/home/agent")}  # by name: uid, gid, home
 _BASE = {
@@ -25,9 +25,9 @@ _BASE = {
 
 
 def user_ids(name: str) -> tuple[int, int]:
-    """The uid and gid of a user of the image. Raises ``SandboxError``."""
+    """The uid and gid of a user of the image. Raises ``ConfigError``."""
     if name not in USERS:
-        raise SandboxError(f"no user {name!r} in the image; known: {', '.join(USERS)}")
+        raise ConfigError(f"user is {name!r}, whom the image does not have; known: {', '.join(USERS)}")
     return USERS[name][:2]
 
 

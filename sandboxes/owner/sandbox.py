@@ -14,6 +14,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
 
+from forkgym.errors import ConfigError
 from forkgym.sandboxes.base import (
     DEFAULT_MAX_OUTPUT,
     DEFAULT_TIMEOUT,
@@ -22,7 +23,7 @@ from forkgym.sandboxes.base import (
     SandboxSpec,
     StrPath,
 )
-from forkgym.sandboxes.errors import SandboxDeadError, SandboxError
+from forkgym.sandboxes.errors import SandboxDeadError
 from forkgym.sandboxes.owner import checks, commands
 from forkgym.sandboxes.owner.environment import environment, user_ids
 from forkgym.sandboxes.owner.files import Files
@@ -53,6 +54,9 @@ class ServedSandbox(ABC):
         self._foreign = False
         self._files = Files(self, spec.workdir)
 
+    def __repr__(self) -> str:
+        return f"<{self.backend} sandbox {self.id} of {self.spec.image}{', closed' if self._closed else ''}>"
+
     # Commands
 
     def exec(
@@ -80,7 +84,7 @@ class ServedSandbox(ABC):
         elif user == "root":
             start, kill = self._as_root(name)
         else:
-            raise SandboxError(f"commands run as {self.spec.user!r} or 'root' here, not as {user!r}")
+            raise ConfigError(f"user is {user!r}; commands run as {self.spec.user!r} or 'root' here")
         result = commands.run(
             self,
             name,

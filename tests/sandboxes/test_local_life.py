@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from forkgym.errors import ConfigError
 from forkgym.sandboxes import Mount, create
 from forkgym.sandboxes.errors import ImageError, SandboxDeadError, SandboxError, SandboxLimitError
 from forkgym.sandboxes.local import cleanup, launcher
@@ -224,7 +225,7 @@ def test_a_link_in_the_way_of_a_mount_does_not_lead_to_the_host(own_state, kind,
 def test_options_that_cannot_be_met_are_named():
     with pytest.raises(ImageError, match="debian:12"):
         create("local", image="debian:12")
-    with pytest.raises(SandboxError, match="'wheel'"):
+    with pytest.raises(ConfigError, match="user is 'wheel'"):
         create("local", user="wheel")
 
 

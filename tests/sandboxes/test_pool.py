@@ -159,6 +159,7 @@ def test_a_failure_to_start_is_named_to_who_waits():
         ({"size": 4, "max_alive": 3}, "1 <= size <= max_alive"),
         ({"backend": "locl"}, "did you mean 'local'"),
         ({"spec": {"limits": {"memroy": "1G"}}}, "did you mean 'memory'"),
+        ({"spec": {"backend": "local"}}, r"Pool\(spec, backend=...\)"),
         ({"share": "../up"}, "name of shared slots"),
         ({"share": ""}, "name of shared slots"),
     ],
