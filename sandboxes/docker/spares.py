@@ -12,6 +12,7 @@ from forkgym.sandboxes.errors import SandboxError
 from forkgym.sandboxes.local import launcher
 
 _log = logging.getLogger(__name__)
+_START_PATIENCE = 30.0  # seconds; a daemon that takes longer leaves something for the next start to sweep
 
 
 class Spares:
@@ -25,7 +26,7 @@ class Spares:
         self._size = size
         self._used: Counter[Config] = Counter()
         self._idle: dict[Config, list[Container]] = {}  # has the configurations to be kept ready
-        self._filling: set[Config] = set()
+        self._filling: dict[Config, threading.Thread] = {}
         self._lock = threading.Lock()
         launcher.owned.add(self)
 
@@ -60,8 +61,9 @@ class Spares:
             idle = self._idle.setdefault(config, [])
             if len(idle) >= self._size or config in self._filling:
                 return
-            self._filling.add(config)
-        threading.Thread(target=self._fill, args=(config,), name="forkgym-spares", daemon=True).start()
+            thread = threading.Thread(target=self._fill, args=(config,), name="forkgym-spares", daemon=True)
+            self._filling[config] = thread
+            thread.start()
 
     def ready(self, config: Config) -> int:
         """How many are idle."""
@@ -69,19 +71,22 @@ class Spares:
             return len(self._idle.get(config, []))
 
     def close(self) -> None:
-        """End all that are idle, and start no more."""
+        """End all that are idle, and start no more. Waits for one that is about to start, which then ends too."""
         with self._lock:
             idle, self._idle = self._idle, {}
+            filling = list(self._filling.values())
         for container in [container for containers in idle.values() for container in containers]:
             container.kill()
             container.remove()
+        for thread in filling:
+            thread.join(_START_PATIENCE)
 
     def forget(self) -> None:
         """In a forked child of the owner: let go without touching them. The lock may be held by nobody here."""
         self._lock = threading.Lock()
         for container in [container for containers in self._idle.values() for container in containers]:
             container.socket.close()
-        self._idle, self._filling = {}, set()
+        self._idle, self._filling = {}, {}
 
     def _fill(self, config: Config) -> None:
         try:
@@ -99,7 +104,7 @@ class Spares:
             _log.warning("no container could be made ready: %s", error)
         finally:
             with self._lock:
-                self._filling.discard(config)
+                self._filling.pop(config, None)
 
     def _wants(self, config: Config) -> bool:
         with self._lock:

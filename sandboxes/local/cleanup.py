@@ -1,8 +1,8 @@
-"""Removal in the background, so that closing a sandbox does not wait for the disk; finished before the process ends."""
+"""Removal in the background, so that closing a sandbox does not wait for the disk; finished before the process
+ends (``launcher`` sees to that)."""
 
 from __future__ import annotations
 
-import atexit
 import logging
 import os
 import queue
@@ -57,4 +57,3 @@ def _after_fork_in_child() -> None:
 
 
 os.register_at_fork(after_in_child=_after_fork_in_child)
-atexit.register(wait)

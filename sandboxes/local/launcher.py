@@ -15,6 +15,7 @@ from typing import Any
 
 from forkgym.sandboxes.errors import SandboxUnavailableError
 from forkgym.sandboxes.guest import wire
+from forkgym.sandboxes.local import cleanup
 from forkgym.sandboxes.owner.reply import PATIENCE
 from forkgym.sandboxes.state import state_dir
 
@@ -160,6 +161,7 @@ def stop() -> None:
 def _close_all() -> None:
     for thing in list(owned):
         thing.close()
+    cleanup.wait()
     stop()
 
 

@@ -148,3 +148,23 @@ def test_the_next_run_of_the_tests_sweeps_what_a_killed_one_left(sweep_places, t
     sweep_places([tmp_path])
     alive = f"forkgym-test-{state.Owner.current().tag()}-abc"
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted([alive, "forkgym-test-mine"])
+
+
+@pytest.mark.parametrize("last", ["", "child.close(); box.close()"])
+def test_a_process_that_ends_removes_its_containers_and_the_one_about_to_start(daemon, tmp_path, last):
+    program = f"""
+import os
+from forkgym.sandboxes import create
+box = create("docker")
+child = box.fork()[0]  # from now on containers are made ready in the background
+print(os.getpid())
+{last}
+"""
+    environment = {**os.environ, state.ENVIRONMENT: str(tmp_path / "state")}
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, env=environment)
+    left = subprocess.run(
+        ["docker", "ps", "-a", "--format", '{{.Label "forkgym"}}'], stdout=subprocess.PIPE, text=True, check=True
+    ).stdout
+    assert f'"pid": {done.stdout.strip()},' not in left
+    assert [os.listdir(tmp_path / "state" / kind) for kind in ("boxes", "layers", "trash")] == [[], [], []]
