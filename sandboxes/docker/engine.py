@@ -211,7 +211,7 @@ def _explained(what: str, image: str | None = None) -> Generator[None]:
     except (TimeoutError, requests.exceptions.Timeout) as error:
         raise SandboxTimeoutError(f"the docker daemon did not answer in time ({what}): {error}") from error
     except (docker.errors.DockerException, requests.exceptions.RequestException, OSError) as error:
-        raise SandboxUnavailableError(_unreachable(error)) from error
+        raise SandboxUnavailableError(_unreachable(error)) from None
 
 
 def _no_image(image: str | None) -> ImageError:
@@ -222,9 +222,12 @@ def _no_image(image: str | None) -> ImageError:
 
 
 def _unreachable(error: BaseException) -> str:
+    """What is wrong, of errors of four libraries, one inside the other."""
     cause: BaseException | None = error
+    why = str(error)
     while cause is not None:
         if isinstance(cause, PermissionError) or f"[Errno {errno.EACCES}]" in str(cause):
             return "no permission on the socket of the docker daemon: use root, or a user of the group docker"
+        why = getattr(cause, "strerror", None) or why  # the innermost says most
         cause = cause.__cause__ or cause.__context__
-    return f"no docker daemon answers ({error}): {_ADVICE}"
+    return f"no docker daemon answers ({why}): {_ADVICE}"

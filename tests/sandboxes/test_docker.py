@@ -241,7 +241,7 @@ def test_an_unknown_image_is_never_pulled_and_the_message_says_how_to_make_it(ei
 
 
 def test_a_daemon_that_is_not_there(tmp_path):
-    with pytest.raises(SandboxUnavailableError, match=r"no docker daemon answers.*start it"):
+    with pytest.raises(SandboxUnavailableError, match=r"no docker daemon answers \([A-Z][a-z ]+\): start it"):
         backend(url=f"unix://{tmp_path}/socket").create(SandboxSpec())
 
 
