@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import signal
 import threading
 from abc import abstractmethod
 from collections.abc import Callable, Generator, Mapping, Sequence
@@ -88,7 +89,9 @@ class LayeredSandbox(ServedSandbox):
 
     def _judge(self, result: ExecResult) -> ExecResult:
         end = processes.now()
-        return replace(result, disk_full=self._disk.was_overrun(end - result.duration, end))
+        # Who began or ended within a killing may have been spared by it; whoever was not died of the signal.
+        killed = result.exit_code == -signal.SIGKILL and self._disk.was_overrun(end - result.duration, end)
+        return replace(result, disk_full=killed)
 
     def _death(self, message: str) -> SandboxDeadError:
         cause = self._disk.cause()
