@@ -5,6 +5,7 @@ import resource
 import signal
 import threading
 import time
+from typing import Any
 
 import pytest
 
@@ -80,7 +81,7 @@ def test_a_kill_that_is_not_answered_is_not_waited_for_twice(box):
         raise SandboxTimeoutError("no answer")
 
     message = {"env": {"PATH": "/usr/bin"}, "cwd": "/"}
-    options = {"timeout": 0.05, "message": message, "stdin": None, "max_output": None}
+    options: dict[str, Any] = {"timeout": 0.05, "message": message, "stdin": None, "max_output": None}
     with pytest.raises(SandboxTimeoutError, match="no answer"):
         commands.run(box, "mine", ["sleep", "0.5"], start=box.request, kill=kill, **options)
     assert asked == ["kill"]
