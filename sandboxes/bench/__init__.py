@@ -11,7 +11,7 @@ import os
 import platform
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -42,6 +42,17 @@ class Effort:
         for name in ("repetitions", "baseline_repetitions", "alive", "cycles"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} is {getattr(self, name)}; give at least 1")
+
+
+    def for_containers(self) -> Effort:
+        """The same for a backend whose sandboxes cost as much as containers: fewer of everything."""
+        return replace(
+            self,
+            repetitions=min(self.repetitions, 20),
+            depths=self.depths[:2],
+            alive=min(self.alive, 20),
+            cycles=min(self.cycles, 50),
+        )
 
 
 QUICK = Effort(5, 2, (1, 8), 0.5, (0, 4), 8, 20)
@@ -79,6 +90,8 @@ def _backend(backend: Backend, spec: SandboxSpec, effort: Effort, say: Callable[
     found: dict[str, Any] = {"first_cycle_ms": (time.perf_counter() - begin) * 1000}
     can = backend.capabilities()
     found["tier"], found["isolation"] = can.tier, can.isolation
+    if can.isolation == "container":
+        effort = effort.for_containers()
     say(f"{backend.name}: single operations")
     timings = operations.operations(backend, spec, effort.repetitions)
     found["operations"] = {name: timing.report() for name, timing in timings.items()}
