@@ -145,7 +145,14 @@ class Engine:
     def image_id(self, name: str) -> str:
         """The content id of an image. Raises ``ImageError``: nothing is ever pulled."""
         with _explained(f"find the image {name!r}", name):
-            return self._api.inspect_image(name)["Id"]
+            try:
+                return self._api.inspect_image(name)["Id"]
+            except (docker.errors.NotFound, docker.errors.NullResource) as error:
+                raise _no_image(name) from error
+            except docker.errors.APIError as error:
+                if error.status_code == 400:  # no name that an image can have
+                    raise _no_image(name) from error
+                raise
 
     def import_image(self, archive: object, repository: str, tag: str, labels: Mapping[str, str]) -> None:
         """Make an image from a tar archive (bytes or an iterable of them) of its root file system."""

@@ -13,6 +13,7 @@ from forkgym.errors import ConfigError
 from forkgym.sandboxes.base import Mount, SandboxSpec
 from forkgym.sandboxes.limits import parse_limits
 
+_MOST_CHILDREN = 4096  # of one call: many more than a machine holds
 _BACKGROUND = ("fail", "kill", "copy")
 _OURS = ("/", "/dev", "/proc", "/sys", "/usr")  # mounts of the sandbox itself
 
@@ -78,7 +79,7 @@ def check_timeout(timeout: float) -> None:
     given: Any = timeout
     number = isinstance(given, int | float) and not isinstance(given, bool)
     if not number or not (0 < given < 1 << 63 or given == math.inf):
-        raise ConfigError(f"timeout is {_shown(timeout)}; give a positive number of seconds")
+        raise ConfigError(f"timeout is {_shown(timeout)}; give a positive number of seconds (below 2**63, or inf)")
 
 
 def check_path(path: str) -> None:
@@ -95,7 +96,7 @@ def check_text(name: str, value: str) -> None:
 
 def check_fork(n: int, background: str) -> None:
     """Raise ``ConfigError`` for a number of children or a way with processes that does not exist."""
-    check_count("n of fork", n, minimum=1)
+    check_count("n of fork", n, minimum=1, maximum=_MOST_CHILDREN)
     if background not in _BACKGROUND:
         raise ConfigError(f"background is {background!r}; give one of {', '.join(_BACKGROUND)}")
 

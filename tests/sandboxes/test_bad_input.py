@@ -88,6 +88,7 @@ def test_timeouts(box, timeout):
         (lambda box: box.snapshot("\ud800"), "label is"),
         (lambda box: box.fork(0), "n of fork is 0"),
         (lambda box: box.fork(1.5), "n of fork is 1.5"),
+        (lambda box: box.fork(10**9), "n of fork is 1000000000; give a whole number from 1 to 4096"),
         (lambda box: box.fork(1, background="freeze"), "background is 'freeze'; give one of fail, kill, copy"),
     ],
 )

@@ -242,6 +242,12 @@ def test_an_unknown_image_is_never_pulled_and_the_message_says_how_to_make_it(ei
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize("name", ["", "../../etc", "HOST", "a b", "x:y:z"])
+def test_what_no_image_can_be_called_is_an_unknown_image(either, name):
+    with pytest.raises(ImageError, match=repr(name)):
+        either.create(SandboxSpec(image=name))
+
+
 def test_a_daemon_that_is_not_there(tmp_path):
     with pytest.raises(SandboxUnavailableError, match=r"no docker daemon answers \([A-Z][a-z ]+\): start it"):
         backend(url=f"unix://{tmp_path}/socket").create(SandboxSpec())
