@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import tempfile
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import AbstractContextManager
@@ -17,6 +18,10 @@ from forkgym.sandboxes import state
 # Read when torch is imported, here and in the processes that tests start: tiny models gain nothing from more threads,
 # and lose much on a busy machine.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+# A shell gives its background jobs a SIGINT that is ignored, and they hand that on: Ctrl-C could not be tested.
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 _FOLDERS = ("/dev/shm", "/var/tmp", "/tmp")

@@ -20,6 +20,9 @@ from forkgym.errors import ConfigError
 VOCABULARY = 300
 
 
+LONG = 1024  # tokens that the tiny model takes
+
+
 def tiny(seed: int) -> LlamaForCausalLM:
     torch.manual_seed(seed)
     config = LlamaConfig(
@@ -29,7 +32,7 @@ def tiny(seed: int) -> LlamaForCausalLM:
         num_hidden_layers=3,
         num_attention_heads=4,
         num_key_value_heads=2,
-        max_position_embeddings=128,
+        max_position_embeddings=LONG,
         initializer_range=0.5,
         tie_word_embeddings=True,
     )
@@ -186,11 +189,12 @@ def test_an_embedding_that_is_also_the_head_is_updated_as_both(policy: HFPolicy)
 
 
 def test_an_update_under_way_leaves_nothing_of_the_old_weights(model: LlamaForCausalLM) -> None:
+    # Long enough that the update comes in the middle, however late a busy machine lets this thread run.
     other, prompt = tiny(1), list(range(1, 11))
-    with HFPolicy(model, dtype=torch.float32, slots=2, context=128) as engine:
+    with HFPolicy(model, dtype=torch.float32, slots=2, context=LONG) as engine:
         got: list[Completion] = []
         thread = threading.Thread(
-            target=lambda: got.extend(engine.generate([prompt], SamplingParams(max_tokens=110, seed=3)))
+            target=lambda: got.extend(engine.generate([prompt], SamplingParams(max_tokens=LONG - 20, seed=3)))
         )
         thread.start()
         while engine.tokens_sampled < 3:
@@ -200,7 +204,7 @@ def test_an_update_under_way_leaves_nothing_of_the_old_weights(model: LlamaForCa
         (first,) = got
         old, new = (recomputed(m, prompt, first, 1.0) for m in (model, other))
         switch = next(k for k, value in enumerate(first.logprobs) if abs(value - old[k]) > 1e-3)
-        assert 3 <= switch < 110
+        assert 3 <= switch < LONG - 20
         assert first.logprobs[switch:] == pytest.approx(new[switch:], abs=1e-4)
         assert first.version == 0
         longer = [*prompt, *first.ids[:60], 7, 8]
