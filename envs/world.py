@@ -91,7 +91,8 @@ class World:
             if task.image not in self._images:
                 raise ConfigError(
                     f"task {task.id!r}: {unknown('image', task.image, list(self._images))} on backend "
-                    f"{self._bases.backend.name!r}; `forkgym images build` makes more"
+                    f"{self._bases.backend.name!r}; `forkgym images build` makes more, also of a recipe that came with "
+                    "tasks (images/NAME.yaml beside them)"
                 )
         if self._common_tools not in (None, frozenset(task.tools)):
             raise ConfigError(
