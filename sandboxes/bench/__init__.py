@@ -43,7 +43,6 @@ class Effort:
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} is {getattr(self, name)}; give at least 1")
 
-
     def for_containers(self) -> Effort:
         """The same for a backend whose sandboxes cost as much as containers: fewer of everything."""
         return replace(
