@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import sys
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast, get_args
 
 import gymnasium as gym
@@ -366,23 +366,25 @@ class CodingEnv(gym.Env[Observation, ToolCall]):
         end, so optimal policies stay the same (Ng, Harada & Russell 1999; undiscounted, episodic).
         """
         with blame("grader"):
-            task = state.task
-            submission = self._world.submission(self.box, task)
-            evidence = Evidence(self._world.judge(task, submission), task, submission, tuple(state.calls))
+            evidence = self._evidence(state, self._world.judge)
             now, _ = rewards.apply(self._reward if self._mode == "delta" else rewards.tests, evidence)
         gain, state.baseline = now - state.baseline, now
         return gain
 
+    def _evidence(self, state: EpisodeState, judge: Callable[[Task, Submission], Verdict]) -> Evidence:
+        """What a reward may look at in the present state, judged by ``judge``."""
+        submission = self._world.submission(self.box, state.task)
+        return Evidence(judge(state.task, submission), state.task, submission, tuple(state.calls))
+
     def _end(self, state: EpisodeState, result: ToolResult, limit: TruncationReason | None) -> StepResult:
         """Grade what is there. ``limit`` is ``None`` if the agent submitted."""
         with blame("grader"):
-            task = state.task
-            submission = self._world.submission(self.box, task)
-            verdict = self._world.grade(task, submission)
-            evidence = Evidence(verdict, task, submission, tuple(state.calls))
+            evidence = self._evidence(state, self._world.grade)
             value, parts = rewards.apply(self._reward, evidence)
         status = "finished" if limit is None else "truncated"
-        state.outcome = Outcome(status, limit or "submitted", verdict=verdict, reward=value, reward_parts=parts)
+        state.outcome = Outcome(
+            status, limit or "submitted", verdict=evidence.verdict, reward=value, reward_parts=parts
+        )
         return self._respond(result, value - state.baseline)
 
     def _fail(self, state: EpisodeState, failure: FailedError) -> StepResult:

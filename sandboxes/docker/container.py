@@ -24,6 +24,7 @@ from forkgym.sandboxes.docker import toolbox
 from forkgym.sandboxes.docker.engine import Engine
 from forkgym.sandboxes.docker.meter import Meter
 from forkgym.sandboxes.errors import SandboxDeadError, SandboxError, SandboxTimeoutError
+from forkgym.sandboxes.guest import processes
 from forkgym.sandboxes.limits import rlimits
 from forkgym.sandboxes.local import cleanup, launcher, seccomp
 from forkgym.sandboxes.local.cgroups import Group
@@ -33,7 +34,6 @@ from forkgym.sandboxes.owner.reply import Refused, ask
 
 LABEL = "forkgym"  # one label holds all, since images hand theirs on to containers and these to images
 _START_PATIENCE = 120.0
-_DEATH_PATIENCE_MS = 10_000
 _SHM = 64 << 20
 _PEER = "iII"  # struct ucred: pid, uid, gid
 _ROOT_CAPABILITIES = (
@@ -127,10 +127,7 @@ class Container:
             return
         with contextlib.suppress(ProcessLookupError, PermissionError):
             signal.pidfd_send_signal(self.pidfd, signal.SIGKILL)
-        poll = select.poll()
-        poll.register(self.pidfd, select.POLLIN)
-        poll.poll(_DEATH_PATIENCE_MS)
-        os.close(self.pidfd)
+        processes.await_end(self.pidfd)
         self.pidfd = -1
 
     def remove(self) -> None:

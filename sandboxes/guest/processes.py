@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import signal
 import stat
 import time
@@ -11,6 +12,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 _TICKS = os.sysconf("SC_CLK_TCK")
+_DEATH_PATIENCE_MS = 10_000
 _PATIENCE = 2.0  # seconds; a process in an uninterruptible wait dies when the wait ends
 
 
@@ -138,6 +140,14 @@ def stop_all(spare: Iterable[int], patience: float) -> list[int]:
             except ProcessLookupError:
                 continue
         time.sleep(0.0005)
+
+
+def await_end(pidfd: int) -> None:
+    """Wait until a killed process is gone, at most 10 seconds, and close its descriptor."""
+    poll = select.poll()
+    poll.register(pidfd, select.POLLIN)
+    poll.poll(_DEATH_PATIENCE_MS)
+    os.close(pidfd)
 
 
 def resume(pids: Iterable[int]) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import os
 import select
 import signal
 from collections.abc import Callable
@@ -30,7 +29,6 @@ from forkgym.sandboxes.owner.reply import Reply, ask
 
 BACKEND = "local"
 _T = TypeVar("_T")
-_DEATH_PATIENCE_MS = 10_000
 
 
 class LocalSandbox(LayeredSandbox):
@@ -127,10 +125,7 @@ class LocalSandbox(LayeredSandbox):
             return
         with contextlib.suppress(ProcessLookupError):
             signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
-        poll = select.poll()
-        poll.register(self._pidfd, select.POLLIN)
-        poll.poll(_DEATH_PATIENCE_MS)
-        os.close(self._pidfd)
+        processes.await_end(self._pidfd)
         self._pidfd = -1
 
     def _discard(self) -> None:
