@@ -48,6 +48,7 @@ class _Box:
     around: int = 0
     measured: float = 0.0
     cost: float = 0.0
+    stale: bool = True  # the file system changed since the last measurement
     allowed: int = field(init=False)
 
     def __post_init__(self) -> None:
@@ -118,7 +119,8 @@ class Warden:
             most = box.used + around - box.around
             # What one sandbox writes while another removes as much does not show, so each is measured now and then.
             pause = _AT_MOST_EVERY if box.allowed == box.disk else _AT_MOST_EVERY_OVER
-            due = changed and now > self._rested and now > box.measured + pause
+            box.stale |= changed
+            due = box.stale and now > self._rested and now > box.measured + pause
             if most > box.allowed and (most > 2 * box.allowed or now > box.measured + _HASTE * box.cost):
                 self._measure(box, around, most)
             elif due:
@@ -127,11 +129,13 @@ class Warden:
 
     def _measure(self, box: _Box, around: int, most: int) -> None:
         begin = time.monotonic()
+        box.stale = False
         try:
             box.used = measuring.named(box.directory)
             if box.disk is not None and most > box.disk:
                 box.used += measuring.nameless(box.pidfd)
         except FileNotFoundError:
+            box.stale = True
             return  # files vanish while they are counted; the next look comes soon
         except OSError:
             box.used = most  # a tree too deep to be walked: nobody needs one, and it must not hide files

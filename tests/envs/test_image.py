@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from forkgym.envs import world
+from forkgym import sandboxes
 from forkgym.envs.core import CodingEnv
 from forkgym.errors import ConfigError
 from forkgym.sandboxes.images import recipe
@@ -21,14 +21,13 @@ def test_an_image_of_a_recipe_serves_episodes_and_their_grading(tmp_path, own_st
         CodingEnv(task)
     (tmp_path / "served.yaml").write_text("schema: 1\nname: served\nfrom: host\nsteps: [{run: echo here >/mark}]\n")
     build(recipe.load(str(tmp_path / "served.yaml")))
-    with CodingEnv(task) as env:
+    with CodingEnv(task, sandbox=sandboxes.backend("local")) as env:  # with one of its own, it shares no prepared tasks
         env.reset(seed=1)
         observation = env.step({"tool": "bash", "arguments": {"command": "cat /mark"}})[0]
         assert "here" in observation["text"]
         assert env.grade().score == 0.0
         assert env.fork(1)[0].grade().score == 0.0
     del env
-    world._shared.cache_clear()  # what environments of a process share holds a state that stands on the image
     gc.collect()
     cleanup.wait()
     store = open_store(own_state)

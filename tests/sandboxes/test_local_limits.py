@@ -53,6 +53,15 @@ def test_names_count_even_if_files_are_empty():
         assert box.exec("find . -delete; ls").stdout == b""
 
 
+def test_what_is_written_while_a_neighbour_removes_as_much_counts_too(own_state):
+    ballast = own_state / "ballast"
+    ballast.write_bytes(bytes(64 << 20))
+    with create("local", limits={"disk": "16M"}) as box:
+        assert box.exec("head -c 1M /dev/zero > first; sleep 0.3").ok  # so that it has just been measured
+        ballast.unlink()
+        assert box.exec("head -c 24M /dev/zero > second; sleep 20", timeout=120).disk_full
+
+
 def test_files_that_have_no_name_any_more_count_too():
     program = (
         "import os, time\nheld = []\nfor n in range(100):\n held.append(open('f', 'wb', buffering=0)); os.unlink('f')\n"
