@@ -21,13 +21,23 @@ Status = Literal["finished", "truncated", "cancelled", "failed"]
 class SamplingParams:
     """How to sample. ``temperature`` 0 is greedy. ``seed`` makes one call repeatable, whatever else is in the batch.
 
-    Only temperature reshapes the distribution; log-probabilities are those of the tempered distribution.
+    ``top_k`` (0: all) and ``top_p`` (1: all) cut the tempered distribution to its likeliest tokens, in this order.
+    Log-probabilities are those of the distribution really sampled from. ``stop_ids`` and ``stop`` (texts) end a
+    completion; what ended it is part of its ids. A policy refuses with ``ConfigError`` what it cannot do.
     """
 
     max_tokens: int = 256
     temperature: float = 1.0
     seed: int | None = None
     stop_ids: tuple[int, ...] = ()
+    top_p: float = 1.0
+    top_k: int = 0
+    stop: tuple[str, ...] = ()
+
+    @property
+    def truncates(self) -> bool:
+        """True if tokens are cut off, so that the model's own probabilities are not those sampled from."""
+        return self.top_p < 1.0 or self.top_k > 0
 
 
 @dataclass(frozen=True)
@@ -62,14 +72,40 @@ class Policy(Protocol):
     def close(self) -> None: ...
 
 
+@dataclass(frozen=True)
+class Call:
+    """One tool call of a turn. ``arguments`` is the JSON text of an object, or what the model wrote in its place."""
+
+    name: str
+    arguments: str
+
+
+@dataclass(frozen=True)
+class Turn:
+    """What one sampled turn says: ``reasoning`` (without its tags), ``text`` and ``calls`` in their order.
+
+    ``malformed`` says what is wrong with a call that could not be read; its text then stays in ``text``.
+    """
+
+    text: str
+    reasoning: str = ""
+    calls: tuple[Call, ...] = ()
+    malformed: str = ""
+
+
 class ChatFormat(Protocol):
-    """Text to ids for one model family, incrementally: what was sampled is never rendered again."""
+    """Text to ids for one model family, incrementally: what was sampled is never rendered again.
+
+    A message is a mapping as of OpenAI's chat completions: ``role``, ``content`` (text), and for the assistant also
+    ``reasoning_content`` and ``tool_calls``; a ``tool`` message has ``tool_call_id``. A tool is one of its function
+    definitions, as ``CodingEnv.tools`` gives them. No text becomes a special token, whatever it spells.
+    """
 
     name: str
     stop_ids: tuple[int, ...]
 
-    def start(self, messages: Sequence[Mapping[str, Any]]) -> list[int]:
-        """Ids of the opening messages plus the header that asks for an assistant turn."""
+    def start(self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]] = ()) -> list[int]:
+        """Ids of the opening messages and tools plus the header that asks for an assistant turn."""
         ...
 
     def extend(self, ids: Sequence[int], messages: Sequence[Mapping[str, Any]]) -> list[int]:
@@ -81,6 +117,10 @@ class ChatFormat(Protocol):
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text of one sampled turn, without its stop token."""
+        ...
+
+    def parse(self, ids: Sequence[int]) -> Turn:
+        """What one sampled turn says. Never raises for what a model may write."""
         ...
 
 
@@ -139,6 +179,7 @@ class Episode:
     context), ``cancelled``, ``failed`` (sandbox, engine, grader, harness). ``reward`` is ``None`` unless the episode
     was scored; a failed or cancelled episode is never scored. ``group`` names the GRPO group it belongs to;
     ``parent`` is (episode id, step) for an episode that began as a fork. ``detail`` says in words what went wrong.
+    ``sampling`` holds the options that shaped the distribution sampled from: ``temperature``, ``top_p``, ``top_k``.
     """
 
     id: str
@@ -156,6 +197,7 @@ class Episode:
     parent: tuple[str, int] | None = None
     metrics: dict[str, float] = field(default_factory=dict[str, float])
     detail: str = ""
+    sampling: Mapping[str, float] = field(default_factory=dict[str, float])
 
     @property
     def scored(self) -> bool:

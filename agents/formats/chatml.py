@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from forkgym.agents.base import Turn
 from forkgym.agents.tokenizers import Tokenizer
 from forkgym.errors import ConfigError
 
@@ -29,8 +30,10 @@ class ChatML:
         self._header = [self._start, *tokenizer.encode("assistant\n")]
         self.stop_ids: tuple[int, ...] = (self._end,)
 
-    def start(self, messages: Sequence[Mapping[str, Any]]) -> list[int]:
+    def start(self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]] = ()) -> list[int]:
         """Ids of the opening messages plus ``<|im_start|>assistant\\n``."""
+        if tools:
+            raise ConfigError("ChatML alone has no place for tools")
         if self.default_system is not None and (not messages or messages[0].get("role") != "system"):
             messages = [{"role": "system", "content": self.default_system}, *messages]
         return self._render(messages)
@@ -43,6 +46,10 @@ class ChatML:
     def decode(self, ids: Sequence[int]) -> str:
         """The text of one sampled turn, without its closing ``<|im_end|>``."""
         return self.tokenizer.decode(ids[:-1] if ids and ids[-1] == self._end else ids)
+
+    def parse(self, ids: Sequence[int]) -> Turn:
+        """The text, as it is: ChatML alone knows no tool calls."""
+        return Turn(self.decode(ids))
 
     def _render(self, messages: Sequence[Mapping[str, Any]]) -> list[int]:
         ids: list[int] = []
