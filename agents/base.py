@@ -160,7 +160,10 @@ class Segment:
 
 @dataclass
 class Step:
-    """One environment step as text, for people and viewers; training uses ``Segment``."""
+    """One environment step as text, for people and viewers; training uses ``Segment``.
+
+    ``tree`` is the digest of the changed files after the step, where the environment took it.
+    """
 
     turn: int
     text: str
@@ -169,6 +172,7 @@ class Step:
     reward: float
     seconds: float
     policy_seconds: float = 0.0
+    tree: str = ""
 
 
 @dataclass
@@ -180,6 +184,8 @@ class Episode:
     was scored; a failed or cancelled episode is never scored. ``group`` names the GRPO group it belongs to;
     ``parent`` is (episode id, step) for an episode that began as a fork. ``detail`` says in words what went wrong.
     ``sampling`` holds the options that shaped the distribution sampled from: ``temperature``, ``top_p``, ``top_k``.
+    ``submission`` is what was graded, as ``forkgym.tasks.submission`` writes it, unless it is too large to be kept;
+    ``tree`` is its digest. ``permanent`` marks a failure that another try would meet again.
     """
 
     id: str
@@ -198,6 +204,9 @@ class Episode:
     metrics: dict[str, float] = field(default_factory=dict[str, float])
     detail: str = ""
     sampling: Mapping[str, float] = field(default_factory=dict[str, float])
+    submission: str | None = None
+    tree: str = ""
+    permanent: bool = False
 
     @property
     def scored(self) -> bool:

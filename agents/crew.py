@@ -12,7 +12,7 @@ from typing import cast
 
 from forkgym.agents.base import Completion, Episode, Policy, SamplingParams
 from forkgym.agents.errors import HarnessError
-from forkgym.agents.loops.recording import cancel, fail, failure_kind
+from forkgym.agents.loops.recording import cancel, fail
 from forkgym.envs.core import CodingEnv
 from forkgym.envs.errors import EpisodeOverError
 from forkgym.errors import ConfigError
@@ -169,7 +169,7 @@ class Crew:
         if self._halt.is_set():
             cancel(episode, f"stopped: {error}")
         else:
-            fail(episode, failure_kind(error), f"{type(error).__name__}: {error}")
+            fail(episode, error)
         return episode
 
     def _new_env(self) -> CodingEnv:

@@ -4,6 +4,7 @@ AgentError (RuntimeError)
 ├── PolicyError        the model or its engine failed: infrastructure (`failed(engine)`)
 ├── ContextLengthError the prompt no longer fits the window: ends the episode as truncated(context)
 ├── HarnessError       an external harness crashed or hung: `failed(harness)`
+├── ReplayError        the machine failed while an episode was replayed: nothing can be said about the episode
 └── FailureBudgetError too large a share of episodes failed: the run stops and says why
 """
 
@@ -26,6 +27,10 @@ class ContextLengthError(PolicyError):
 
 class HarnessError(AgentError):
     """An external agent program failed."""
+
+
+class ReplayError(AgentError):
+    """A sandbox or the grader failed during a replay."""
 
 
 class FailureBudgetError(AgentError):

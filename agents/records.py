@@ -21,7 +21,9 @@ from pydantic import TypeAdapter, ValidationError
 from forkgym.agents.base import Episode, Segment
 from forkgym.errors import ConfigError
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
+READ_VERSIONS = (1, 2)
+"""Version 1 knows no submission, trees and permanent failures; they are read as absent."""
 _EPISODE = TypeAdapter(Episode)
 _FIELDS = {f.name for f in fields(Episode)}
 
@@ -82,10 +84,9 @@ def decode_episode(line: str | bytes, where: str = "record") -> Episode:
         raise ConfigError(f"{where}: not an episode record (no schema_version)")
     values = cast(dict[str, Any], row)
     version = values.pop("schema_version")
-    if version != SCHEMA_VERSION:
-        raise ConfigError(
-            f"{where}: schema version {version!r}; this ForkGym reads version {SCHEMA_VERSION}. Upgrade forkgym"
-        )
+    if version not in READ_VERSIONS:
+        known = " and ".join(map(str, READ_VERSIONS))
+        raise ConfigError(f"{where}: schema version {version!r}; this ForkGym reads versions {known}. Upgrade forkgym")
     unknown = sorted(set(values) - _FIELDS)
     if unknown:
         raise ConfigError(f"{where}: unknown keys {', '.join(unknown)}")

@@ -21,6 +21,7 @@ AGENTS = {
     "demonstration": "forkgym.agents.loops.oracle:DemonstrationAgent",
     "nop": "forkgym.agents.loops.oracle:NopAgent",
     "oracle": "forkgym.agents.loops.oracle:OracleAgent",
+    "random": "forkgym.agents.loops.oracle:RandomAgent",
     "tools": "forkgym.agents.loops.tools:ToolsAgent",
 }
 EXTRAS = {"hf": "train"}

@@ -29,7 +29,7 @@ from forkgym.envs.base import (
     TruncationReason,
 )
 from forkgym.envs.episode import EpisodeState, Outcome, line
-from forkgym.envs.errors import EpisodeOverError, FailedError, ResetError, blame
+from forkgym.envs.errors import EpisodeOverError, FailedError, ResetError, blame, is_permanent
 from forkgym.envs.privileged import describe
 from forkgym.envs.spaces import ToolCalls, UnicodeText
 from forkgym.envs.text import cap, valid, written
@@ -41,6 +41,7 @@ from forkgym.sandboxes.errors import SnapshotError
 from forkgym.tasks.base import Submission, Task, Verdict
 from forkgym.tasks.errors import GradingError
 from forkgym.tasks.loader import Spec
+from forkgym.tasks.submission import digest
 from forkgym.tasks.taskset import TaskSet
 
 Observation = dict[str, str]
@@ -48,6 +49,8 @@ StepResult = tuple[Observation, float, bool, bool, dict[str, Any]]
 
 MAX_INSTRUCTION_CHARS = 1 << 16
 RESET_TRIES = 3
+LOST = "The environment failed"
+"""How the last observation of a failed episode begins."""
 
 
 class CodingEnv(gym.Env[Observation, ToolCall]):
@@ -63,6 +66,7 @@ class CodingEnv(gym.Env[Observation, ToolCall]):
       ``delta`` (change of the reward since the last step) or ``potential`` (final, plus change of the score).
     - ``max_turns``, ``max_seconds``, ``max_tokens``: replace the task's budget where given.
     - ``max_observation_chars``: longer tool output keeps head and tail.
+    - ``tree_digests``: also take a digest of the changed files after each step, on a fork; see ``trees``.
     - ``render_mode``: ``ansi`` (``render()`` returns the transcript) or ``human`` (each step is printed).
 
     Raises ``ConfigError`` for an unknown option or name, and ``SandboxUnavailableError`` where the backend cannot run.
@@ -84,6 +88,7 @@ class CodingEnv(gym.Env[Observation, ToolCall]):
         max_seconds: float | None = None,
         max_tokens: int | None = None,
         max_observation_chars: int = 8000,
+        tree_digests: bool = False,
         render_mode: str | None = None,
         **extra: object,
     ) -> None:
@@ -101,6 +106,7 @@ class CodingEnv(gym.Env[Observation, ToolCall]):
         self._mode = reward_mode
         self._overrides = (max_turns, max_seconds, max_tokens)
         self._cap = max_observation_chars
+        self._tree_digests = tree_digests
         self.action_space = ToolCalls(self._tools)
         longest = max(max_observation_chars, MAX_INSTRUCTION_CHARS)
         self.observation_space = cast("Space[Observation]", Dict({"text": UnicodeText(longest)}))
@@ -116,8 +122,9 @@ class CodingEnv(gym.Env[Observation, ToolCall]):
     ) -> tuple[Observation, dict[str, Any]]:
         """Begin an episode. ``options={"task": id}`` names the task, else the environment's generator draws one.
 
-        A sandbox that fails to get ready is replaced, up to three in all. Raises ``ConfigError`` for unknown options,
-        ``TaskNotFoundError`` for an unknown task and ``ResetError`` if no sandbox got ready.
+        A sandbox that fails to get ready is replaced, up to three in all, unless the next would fail alike. Raises
+        ``ConfigError`` for unknown options, ``TaskNotFoundError`` for an unknown task and ``ResetError`` if no sandbox
+        got ready.
         """
         wanted = checks.reset_task(options)
         super().reset(seed=seed)
@@ -142,6 +149,8 @@ class CodingEnv(gym.Env[Observation, ToolCall]):
         try:
             with blame("harness"):
                 result = self._act(state, action)
+                if self._tree_digests:
+                    state.trees.append(digest(self._world.submission(self.box, state.task)))
             limit = None if result.submit else state.exhausted()
             if result.submit or limit is not None:
                 return self._end(state, result, limit)
@@ -209,6 +218,11 @@ class CodingEnv(gym.Env[Observation, ToolCall]):
     def transcript(self) -> list[tuple[str, str]]:
         """(kind, text) of everything said so far; kinds are task, action and observation."""
         return list(self._current("transcript").transcript)
+
+    @property
+    def trees(self) -> list[str]:
+        """A digest of the changed files after each step so far (``tree_digests``), as of a submission made then."""
+        return list(self._current("trees").trees)
 
     def usage(self) -> dict[str, Any]:
         """What the episode has used: turns, tokens, seconds, and the sandbox's own counters."""
@@ -325,8 +339,8 @@ class CodingEnv(gym.Env[Observation, ToolCall]):
 
     def _prepare(self, task: Task) -> None:
         """A sandbox and a state for a new episode; a failed sandbox is thrown away and replaced."""
-        failures: list[str] = []
-        for _ in range(RESET_TRIES):
+        failures: list[FailedError] = []
+        while len(failures) < RESET_TRIES and not (failures and is_permanent(failures[-1])):
             try:
                 with blame("sandbox"):
                     self._holdings.box = self._world.prepare(task)
@@ -341,11 +355,12 @@ class CodingEnv(gym.Env[Observation, ToolCall]):
                     self._shaped(self._state)
                 return
             except FailedError as failure:
-                failures.append(str(failure))
+                failures.append(failure)
                 self._state = None
                 self._holdings.close_box()
-        why = "; ".join(dict.fromkeys(failures))
-        raise ResetError(f"task {task.id!r}: no sandbox got ready in {RESET_TRIES} tries: {why}")
+        why = "; ".join(dict.fromkeys(map(str, failures)))
+        tries = f"{len(failures)} tries" if len(failures) > 1 else "1 try"
+        raise ResetError(f"task {task.id!r}: no sandbox got ready in {tries}: {why}") from failures[-1]
 
     def _act(self, state: EpisodeState, action: Mapping[str, Any] | Malformed) -> ToolResult:
         if isinstance(action, Malformed):
@@ -366,32 +381,40 @@ class CodingEnv(gym.Env[Observation, ToolCall]):
         end, so optimal policies stay the same (Ng, Harada & Russell 1999; undiscounted, episodic).
         """
         with blame("grader"):
-            evidence = self._evidence(state, self._world.judge)
+            submission = self._world.submission(self.box, state.task)
+            evidence = self._evidence(state, submission, self._world.judge)
             now, _ = rewards.apply(self._reward if self._mode == "delta" else rewards.tests, evidence)
         gain, state.baseline = now - state.baseline, now
         return gain
 
-    def _evidence(self, state: EpisodeState, judge: Callable[[Task, Submission], Verdict]) -> Evidence:
+    def _evidence(
+        self, state: EpisodeState, submission: Submission, judge: Callable[[Task, Submission], Verdict]
+    ) -> Evidence:
         """What a reward may look at in the present state, judged by ``judge``."""
-        submission = self._world.submission(self.box, state.task)
         return Evidence(judge(state.task, submission), state.task, submission, tuple(state.calls))
 
     def _end(self, state: EpisodeState, result: ToolResult, limit: TruncationReason | None) -> StepResult:
         """Grade what is there. ``limit`` is ``None`` if the agent submitted."""
         with blame("grader"):
-            evidence = self._evidence(state, self._world.grade)
+            state.submission = self._world.submission(self.box, state.task)
+            evidence = self._evidence(state, state.submission, self._world.grade)
             value, parts = rewards.apply(self._reward, evidence)
         status = "finished" if limit is None else "truncated"
         state.outcome = Outcome(
-            status, limit or "submitted", verdict=evidence.verdict, reward=value, reward_parts=parts
+            status,
+            limit or "submitted",
+            verdict=evidence.verdict,
+            reward=value,
+            reward_parts=parts,
+            submission=state.submission,
         )
         return self._respond(result, value - state.baseline)
 
     def _fail(self, state: EpisodeState, failure: FailedError) -> StepResult:
         """The episode is lost to infrastructure: it ends, unscored."""
-        state.outcome = Outcome("failed", failure.kind, detail=str(failure))
+        state.outcome = Outcome("failed", failure.kind, detail=str(failure), submission=state.submission)
         self._holdings.close_box()
-        return self._respond(ToolResult(f"The environment failed ({failure.kind}); this episode is not scored."), 0.0)
+        return self._respond(ToolResult(f"{LOST} ({failure.kind}); this episode is not scored."), 0.0)
 
     def _respond(self, result: ToolResult, reward: float) -> StepResult:
         text = cap(valid(result.text), self._cap)

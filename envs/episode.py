@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from forkgym.envs.base import Call, Tool, TruncationReason
-from forkgym.tasks.base import Budget, Task, Verdict
+from forkgym.tasks.base import Budget, Submission, Task, Verdict
 
 Status = Literal["finished", "truncated", "failed"]
 
@@ -18,7 +18,8 @@ Status = Literal["finished", "truncated", "failed"]
 class Outcome:
     """How an episode ended. ``reason`` is the limit or the failed part; ``reward`` is ``None`` unless it was scored.
 
-    ``reward_parts`` are the values that a weighted reward was made of.
+    ``reward_parts`` are the values that a weighted reward was made of; ``submission`` is what was graded, or would have
+    been, had the grader not failed.
     """
 
     status: Status
@@ -27,6 +28,7 @@ class Outcome:
     verdict: Verdict | None = None
     reward: float | None = None
     reward_parts: Mapping[str, float] = field(default_factory=dict[str, float])
+    submission: Submission | None = None
 
     @property
     def scored(self) -> bool:
@@ -36,7 +38,10 @@ class Outcome:
 
 @dataclass
 class EpisodeState:
-    """One episode. ``seconds`` keeps counting from where a fork or a snapshot was taken."""
+    """One episode. ``seconds`` keeps counting from where a fork or a snapshot was taken.
+
+    ``trees`` are the digests of the changed files after each step, where the environment takes them.
+    """
 
     task: Task
     seed: int
@@ -50,6 +55,8 @@ class EpisodeState:
     baseline: float = 0.0
     transcript: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
     calls: list[Call] = field(default_factory=list[Call])
+    trees: list[str] = field(default_factory=list[str])
+    submission: Submission | None = None
     lineage: tuple[tuple[str, int], ...] = ()
     outcome: Outcome | None = None
 
@@ -105,6 +112,7 @@ class EpisodeState:
             started=time.monotonic(),
             transcript=copy.copy(self.transcript),
             calls=copy.copy(self.calls),
+            trees=copy.copy(self.trees),
         )
 
 

@@ -17,8 +17,8 @@ from contextlib import contextmanager
 from gymnasium.error import ResetNeeded
 
 from forkgym.envs.base import FailureKind
-from forkgym.errors import ForkGymError
-from forkgym.sandboxes.errors import SandboxError
+from forkgym.errors import ConfigError, ForkGymError
+from forkgym.sandboxes.errors import ImageError, SandboxError
 
 
 class EnvError(ForkGymError):
@@ -39,6 +39,13 @@ class FailedError(EnvError):
     def __init__(self, kind: FailureKind, cause: Exception) -> None:
         super().__init__(f"{type(cause).__name__}: {cause}")
         self.kind: FailureKind = kind
+
+
+def is_permanent(error: BaseException) -> bool:
+    """True if another try would fail alike: an image that is not there, wrong input, or an error caused by one."""
+    if isinstance(error, ImageError | ConfigError):
+        return True
+    return error.__cause__ is not None and is_permanent(error.__cause__)
 
 
 @contextmanager

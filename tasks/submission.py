@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import hashlib
 import json
 from collections.abc import Mapping
 from typing import Any
@@ -71,6 +72,16 @@ def to_json(submission: Submission) -> str:
     changes = {path: _packed(change) for path, change in submission.changes.items()}
     whole = {"schema": 1, "changes": changes, "left_out": dict(submission.left_out), "malformed": submission.malformed}
     return json.dumps(whole, sort_keys=True)
+
+
+def digest(submission: Submission) -> str:
+    """SHA-256 over what is submitted: paths, contents, links, and whether a file may be run. Hexadecimal."""
+    total = hashlib.sha256()
+    for path, change in sorted(submission.changes.items()):
+        kind = "gone" if change.deleted else "link" if change.data is None else "run" if change.mode & 0o111 else "file"
+        content = hashlib.sha256(change.data or (change.link or "").encode("utf-8", "surrogateescape")).hexdigest()
+        total.update(json.dumps([path, kind, content]).encode())
+    return total.hexdigest()
 
 
 def from_json(text: str | None) -> Submission:

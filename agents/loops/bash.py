@@ -9,10 +9,9 @@ from typing import Any
 
 from forkgym.agents.base import ChatFormat, Completion, Episode, Policy, SamplingParams, Segment, Step
 from forkgym.agents.errors import ContextLengthError, HarnessError
-from forkgym.agents.loops.recording import Cancelled, finish, recording, timed_step
+from forkgym.agents.loops.recording import Cancelled, described, finish, recording, timed_step
 from forkgym.agents.loops.sampling import sample
 from forkgym.envs import formats
-from forkgym.envs.base import Malformed
 from forkgym.envs.core import CodingEnv
 from forkgym.envs.text import cap
 from forkgym.errors import ConfigError
@@ -126,6 +125,5 @@ class BashAgent:
         shown, reward, seconds = timed_step(env, action)
         if self._observation_chars is not None:
             shown = cap(shown, self._observation_chars)
-        described: Mapping[str, Any] = {"malformed": action.message} if isinstance(action, Malformed) else {**action}
-        record.steps.append(Step(turn, text, described, shown, reward, seconds, policy_seconds))
+        record.steps.append(Step(turn, text, described(env, action), shown, reward, seconds, policy_seconds))
         return shown

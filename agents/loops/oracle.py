@@ -1,11 +1,12 @@
-"""Agents that know the answer, or do nothing: they check tasks and write demonstrations.
+"""Agents that know the answer, do nothing, or do anything: they check tasks and write demonstrations.
 
 ``DemonstrationAgent`` plays what a competent user would type, through the real environment, as token ids for SFT.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import copy
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from forkgym.agents.base import Episode, Policy, SamplingParams, Step
@@ -34,10 +35,18 @@ def oracle_actions(task: Task) -> list[ToolCall]:
     return [*writes, SUBMIT]
 
 
-class _FixedAgent:
-    """Plays tool calls that follow from the task alone; uses no policy and records no tokens."""
+def random_actions(env: CodingEnv, seed: int) -> Iterator[ToolCall]:
+    """Valid calls without end, drawn from the action space with ``seed``; the environment's own space is not used."""
+    space = copy.deepcopy(env.action_space)
+    space.seed(seed)
+    while True:
+        yield space.sample()
 
-    def __init__(self, name: str, actions: Callable[[Task], Sequence[ToolCall]]) -> None:
+
+class _FixedAgent:
+    """Plays tool calls that follow from environment and seed alone; uses no policy and records no tokens."""
+
+    def __init__(self, name: str, actions: Callable[[CodingEnv, int], Iterable[ToolCall]]) -> None:
         self.name = name
         self._actions = actions
 
@@ -57,7 +66,7 @@ class _FixedAgent:
         with recording(record):
             observation, _ = env.reset(seed=seed, options={"task": task})
             record.prompt = [{"role": "user", "content": observation["text"]}]
-            for turn, action in enumerate(self._actions(env.task)):
+            for turn, action in enumerate(self._actions(env, seed)):
                 text, reward, seconds = timed_step(env, action)
                 record.steps.append(Step(turn, "", {**action}, text, reward, seconds))
                 if env.outcome is not None:
@@ -70,14 +79,24 @@ class OracleAgent(_FixedAgent):
     """Writes the task's reference solution with real commands and submits it. A sound task scores 1."""
 
     def __init__(self) -> None:
-        super().__init__("oracle", oracle_actions)
+        super().__init__("oracle", lambda env, seed: oracle_actions(env.task))
 
 
 class NopAgent(_FixedAgent):
     """Submits at once. A sound task scores 0."""
 
     def __init__(self) -> None:
-        super().__init__("nop", lambda task: [SUBMIT])
+        super().__init__("nop", lambda env, seed: [SUBMIT])
+
+
+class RandomAgent(_FixedAgent):
+    """Draws valid calls from the action space with the episode's seed, until it happens to submit or a limit ends it.
+
+    For smoke tests: it runs commands that no one thought of. It needs a limit: the task's own, or ``max_turns``.
+    """
+
+    def __init__(self) -> None:
+        super().__init__("random", random_actions)
 
 
 class DemonstrationAgent:

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
+from typing import Any
 
 from forkgym.agents.base import Episode
 from forkgym.agents.errors import HarnessError, PolicyError
 from forkgym.envs.base import FailureKind, Malformed, ToolCall
 from forkgym.envs.core import CodingEnv
-from forkgym.envs.errors import ResetError
+from forkgym.envs.errors import ResetError, is_permanent
+from forkgym.envs.spaces import ToolCalls
 from forkgym.errors import ConfigError
 from forkgym.sandboxes.errors import SandboxError
 from forkgym.tasks.errors import GradingError
+from forkgym.tasks.submission import digest, to_json
+
+MAX_SUBMISSION_CHARS = 1 << 20
 
 _KINDS: tuple[tuple[tuple[type[Exception], ...], FailureKind], ...] = (
     ((SandboxError, ResetError), "sandbox"),
@@ -41,9 +46,18 @@ def timed_step(env: CodingEnv, action: ToolCall | Malformed) -> tuple[str, float
     return observation["text"], float(reward), time.perf_counter() - start
 
 
-def fail(episode: Episode, kind: FailureKind, detail: str) -> None:
+def described(env: CodingEnv, action: ToolCall | Malformed) -> Mapping[str, Any]:
+    """An action as a record holds it: the call, with arguments typed as its tool asks for, or what was wrong."""
+    if isinstance(action, Malformed):
+        return {"malformed": action.message}
+    return {**(env.action_space.typed(action) if isinstance(env.action_space, ToolCalls) else action)}
+
+
+def fail(episode: Episode, error: Exception) -> None:
     """The episode failed for a reason that is not the agent's: it has no reward."""
-    episode.status, episode.reason, episode.detail = "failed", kind, detail
+    episode.status, episode.reason = "failed", failure_kind(error)
+    episode.detail = f"{type(error).__name__}: {error}"
+    episode.permanent = is_permanent(error)
     episode.reward = None
 
 
@@ -54,13 +68,19 @@ def cancel(episode: Episode, detail: str) -> None:
 
 
 def finish(episode: Episode, env: CodingEnv) -> None:
-    """Take over how ``env`` ended the episode: status, reason, verdict, and the reward if it was scored."""
+    """Take over how ``env`` ended the episode: status, reason, verdict, submission, the reward if it was scored."""
     outcome = env.outcome
     if outcome is None:
         raise HarnessError("the loop stopped before the environment ended the episode")
     episode.status, episode.reason, episode.detail = outcome.status, outcome.reason, outcome.detail
     episode.verdict = None if outcome.verdict is None else outcome.verdict.as_dict()
     episode.reward = outcome.reward
+    if outcome.submission is not None:
+        text = to_json(outcome.submission)
+        episode.submission = text if len(text) <= MAX_SUBMISSION_CHARS else None
+        episode.tree = digest(outcome.submission)
+    for step, tree in zip(episode.steps, env.trees, strict=False):  # the last step may have none
+        step.tree = tree
     episode.metrics |= {f"reward/{name}": value for name, value in outcome.reward_parts.items()}
 
 
@@ -79,7 +99,7 @@ def recording(episode: Episode) -> Generator[Episode]:
     except ConfigError:
         raise
     except Exception as error:
-        fail(episode, failure_kind(error), f"{type(error).__name__}: {error}")
+        fail(episode, error)
     finally:
         episode.metrics.update(_measure(episode), seconds=time.perf_counter() - start)
 

@@ -34,6 +34,8 @@ def episode(id: str = "e1", reward: float | None = 1 / 3) -> Episode:
         reward=reward,
         parent=("e0", 2),
         metrics={"tokens": 2.0},
+        submission='{"changes": {}}',
+        tree="ab" * 32,
     )
 
 
@@ -41,7 +43,17 @@ def test_round_trip_is_equal() -> None:
     line = encode_episode(episode())
     assert "\n" not in line
     assert decode_episode(line) == episode()
-    assert json.loads(line)["schema_version"] == 1
+    assert json.loads(line)["schema_version"] == 2
+
+
+def test_records_of_version_1_are_read_with_what_they_do_not_have_absent() -> None:
+    line = """{"schema_version":1,"id":"e","task":"t","group":"g","harness":"bash","seed":7,"status":"finished",
+    "reason":"submitted","prompt":[],"steps":[{"turn":0,"text":"x","action":{"tool":"submit","arguments":{}},
+    "observation":"","reward":1.0,"seconds":0.5,"policy_seconds":0.25}],"segments":[],"verdict":null,"reward":1.0,
+    "parent":null,"metrics":{},"detail":"","sampling":{}}"""
+    old = decode_episode(line)
+    assert (old.submission, old.tree, old.permanent, old.steps[0].tree) == (None, "", False, "")
+    assert json.loads(encode_episode(old))["schema_version"] == 2
 
 
 @given(
@@ -107,7 +119,7 @@ def test_broken_line_in_the_middle_is_an_error_with_its_place(tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"schema_version": 2}, "schema version 2; this ForkGym reads version 1. Upgrade"),
+        ({"schema_version": 3}, "schema version 3; this ForkGym reads versions 1 and 2. Upgrade"),
         ({"mood": 1}, "unknown keys mood"),
         ({"status": "fine"}, "status"),
         ({"status": "failed"}, r"failed\(submit\) with reward"),

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from forkgym.envs.core import CodingEnv
-from forkgym.envs.errors import ResetError
+from forkgym.envs.errors import ResetError, is_permanent
 from forkgym.sandboxes import backend
-from forkgym.sandboxes.errors import SandboxError
+from forkgym.sandboxes.errors import ImageError, SandboxError
 from forkgym.tasks import load
 
 SUBMIT = {"tool": "submit", "arguments": {}}
@@ -16,7 +16,8 @@ SUBMIT = {"tool": "submit", "arguments": {}}
 class Flaky:
     """A backend whose first ``failures`` sandboxes cannot be created."""
 
-    def __init__(self, failures):
+    def __init__(self, failures, error: type[SandboxError] = SandboxError):
+        self.error = error
         self.inner = backend("local")
         self.name = self.inner.name
         self.failures = failures
@@ -25,7 +26,7 @@ class Flaky:
     def create(self, spec, snapshot=None):
         if self.failures > 0:
             self.failures -= 1
-            raise SandboxError("no luck")
+            raise self.error("no luck")
         self.boxes.append(self.inner.create(spec, snapshot))
         return self.boxes[-1]
 
@@ -66,3 +67,12 @@ def test_three_failures_are_a_typed_error_and_nothing_leaks(task):
         env.reset(seed=1)
         assert env.step(SUBMIT)[2] is True
     assert not any(box.alive for box in backend.boxes)
+
+
+def test_an_image_that_is_not_there_is_not_tried_again(task):
+    backend: Any = Flaky(3, ImageError)
+    with CodingEnv(task, sandbox=backend) as env:
+        with pytest.raises(ResetError, match=r"no sandbox got ready in 1 try: ImageError: no luck") as caught:
+            env.reset(seed=1)
+        assert is_permanent(caught.value)
+        assert backend.failures == 2

@@ -40,7 +40,10 @@ Pattern = Annotated[str, typer.Argument(help="A task id, a pattern such as 'swe/
 Split = Annotated[str | None, typer.Option(help="Only this split, such as train or test.")]
 Sandbox = Annotated[str, typer.Option(help="The sandbox backend.")]
 AgentName = Annotated[
-    str, typer.Option(help="Who acts: oracle (knows the answer), nop (does nothing), bash (a model).")
+    str,
+    typer.Option(
+        help="Who acts: oracle (knows the answer), nop (does nothing), random (any call), bash or tools (a model)."
+    ),
 ]
 Model = Annotated[
     str | None, typer.Option(help="The model of the bash agent: smollm2-135m, a model's folder, or a run's folder.")
@@ -312,6 +315,42 @@ def evaluate(
     _call("evaluate", "evaluate", tasks, split=split, agent=agent, model=model, n=n, sandbox=sandbox, seed=seed,
           turns=turns, max_tokens=max_tokens, temperature=temperature, concurrency=concurrency, out=out, report=report,
           as_json=json)  # fmt: skip
+
+
+Elsewhere = Annotated[str | None, typer.Option("--tasks", help="Where the tasks are, if the run does not say.")]
+SameSandbox = Annotated[str | None, typer.Option("--sandbox", help="A backend other than the run's own.")]
+
+
+@app.command()
+def replay(
+    record: Annotated[str, typer.Argument(help="A run's folder, a file of records, or FILE#ID.")],
+    id: Annotated[str | None, typer.Argument(help="The id of one episode (default: all of them).")] = None,
+    ignore: Annotated[
+        list[str] | None, typer.Option(help="A regular expression: what it matches may differ; repeatable.")
+    ] = None,
+    tasks: Elsewhere = None,
+    sandbox: SameSandbox = None,
+    json: Json = False,
+) -> None:
+    """Act recorded episodes again in fresh sandboxes, and show the first difference. Exit code 1 if there is one."""
+    _call("recorded", "replay_command", record, id, tasks=tasks, sandbox=sandbox, ignore=ignore or [], as_json=json)
+
+
+@app.command()
+def rescore(
+    run: Annotated[Path, typer.Argument(help="A run's folder, or a file of records.")],
+    reward: Annotated[str | None, typer.Option(help="A reward other than the run's own.")] = None,
+    write: Annotated[
+        bool, typer.Option("--write", help="Write the new records beside the old: *.rescored.jsonl.")
+    ] = False,
+    concurrency: Annotated[int, typer.Option(min=1, help="Gradings at once.")] = 4,
+    tasks: Elsewhere = None,
+    sandbox: SameSandbox = None,
+    json: Json = False,
+) -> None:
+    """Grade saved episodes again, and show which rewards changed. Exit code 1 if some did or could not be graded."""
+    _call("recorded", "rescore_command", run, tasks=tasks, sandbox=sandbox, reward=reward, concurrency=concurrency,
+          write=write, as_json=json)  # fmt: skip
 
 
 @app.command()

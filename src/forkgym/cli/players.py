@@ -16,7 +16,7 @@ from forkgym.cli.output import err
 from forkgym.errors import ConfigError, MissingExtraError
 from forkgym.registry import resolve
 
-WITHOUT_MODEL = ("oracle", "nop")
+WITHOUT_MODEL = ("oracle", "nop", "random")
 CONTEXT = 2048
 
 
