@@ -35,7 +35,7 @@ def test_replay_of_a_run_of_one_episode_and_of_a_spoilt_one(forkgym: Run, run: P
     done = forkgym("replay", "run")
     assert done.returncode == 0
     assert sorted(done.stdout.splitlines()) == [f"✓ {TASK}#{k}: identical, 2 steps" for k in (0, 1)]
-    spoil(run / "episodes.jsonl", '"observation":"', '"observation":"one line more\\n')
+    spoil(run / "episodes.jsonl", '"observation":"[no', '"observation":"one line more\\n[no')
     for words in (["run", f"{TASK}#1"], [f"run/episodes.jsonl#{TASK}#1"]):
         done = forkgym("replay", *words)
         assert done.returncode == 1
