@@ -7,6 +7,8 @@ Special tokens are asked for by name and placed by a chat format.
 from __future__ import annotations
 
 import itertools
+import json
+import re
 from collections.abc import Sequence
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Protocol, cast
@@ -16,6 +18,7 @@ from forkgym.errors import ConfigError, MissingExtraError
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
+_CONTROL = re.compile(r"<[|｜][^<>]*[|｜]>|<\w+_of_\w+>|</?(?:think|tools?|tool_\w+)>|\[/?[A-Z_]+\]")
 CHATML_SPECIALS = ("<|im_start|>", "<|im_end|>")
 
 
@@ -103,7 +106,8 @@ class HFTokenizer:
     """A fast tokenizer of ``transformers``, made thread-safe.
 
     ``transformers`` switches the shared backend to and fro for ``split_special_tokens``, which is a race between
-    threads; this class keeps its own copy of the backend with the switch set once.
+    threads; this class keeps its own copy of the backend with the switch set once. In this copy the control tokens
+    that a model adds as ordinary ones, such as ``<tool_call>``, are special too: no text becomes them.
     """
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
@@ -113,7 +117,10 @@ class HFTokenizer:
         if backend is None:
             raise ConfigError(f"{type(tokenizer).__name__} is not a fast tokenizer; load it with use_fast=True")
         self.hf = tokenizer
-        self._backend: Any = Backend.from_str(backend.to_str())
+        spec: dict[str, Any] = json.loads(backend.to_str())
+        for token in spec.get("added_tokens") or ():
+            token["special"] = token["special"] or _CONTROL.fullmatch(token["content"]) is not None
+        self._backend: Any = Backend.from_str(json.dumps(spec))
         self._backend.no_truncation()
         self._backend.no_padding()
         self._backend.encode_special_tokens = True

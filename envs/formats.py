@@ -15,6 +15,7 @@ import gymnasium as gym
 from gymnasium.utils import RecordConstructorArgs
 
 from forkgym.envs.base import Malformed, ToolCall, Untyped
+from forkgym.envs.calls import read_tagged
 from forkgym.envs.core import CodingEnv
 from forkgym.envs.spaces import UnicodeText
 from forkgym.errors import ConfigError
@@ -32,7 +33,6 @@ MAX_ACTION_CHARS = 1 << 20
 _FENCE = re.compile(r"^```(?:bash|sh)[ \t]*\r?\n(.*?)^```[ \t]*\r?$", re.MULTILINE | re.DOTALL)
 _OPENING = re.compile(r"^```(?:bash|sh)[ \t]*\r?$", re.MULTILINE)
 _HOW = "Answer with exactly one block:\n```bash\ncommand\n```"
-_CALL = re.compile(r"<tool_call>(.*?)</tool_call>", re.DOTALL)
 _HOW_HERMES = (
     'Answer with exactly one call:\n<tool_call>\n{"name": "bash", "arguments": {"command": "ls"}}\n</tool_call>'
 )
@@ -59,16 +59,13 @@ def parse_bash(text: str) -> ToolCall | Malformed:
 
 def parse_hermes(text: str) -> ToolCall | Malformed:
     """The one JSON object ``{"name": ..., "arguments": {...}}`` between ``<tool_call>`` tags."""
-    found: list[str] = _CALL.findall(text)
-    if len(found) != 1:
-        return _not_one(len(found), "<tool_call>" in text, "tool_call", _HOW_HERMES)
-    try:
-        call: Any = json.loads(found[0])
-    except (ValueError, RecursionError) as error:
-        return Malformed(f"The tool_call is not JSON: {str(error)[:200]}. {_HOW_HERMES}")
-    if not isinstance(call, dict) or set(cast("dict[str, Any]", call)) - {"arguments"} != {"name"}:
-        return Malformed(f"The tool_call is not an object with 'name' and 'arguments'. {_HOW_HERMES}")
-    return {"tool": call["name"], "arguments": call.get("arguments", {})}
+    reading = read_tagged(text, strict=True)
+    if reading.problem:
+        return Malformed(f"The tool_call {reading.problem}. {_HOW_HERMES}")
+    if len(reading.calls) != 1:
+        return _not_one(len(reading.calls), False, "tool_call", _HOW_HERMES)
+    (call,) = reading.calls
+    return {"tool": call.name, "arguments": json.loads(call.arguments)}
 
 
 def parse_xml(text: str) -> ToolCall | Malformed:

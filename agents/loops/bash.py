@@ -12,6 +12,7 @@ from forkgym.agents.errors import ContextLengthError, HarnessError
 from forkgym.agents.loops.recording import Cancelled, described, finish, recording, timed_step
 from forkgym.agents.loops.sampling import sample
 from forkgym.envs import formats
+from forkgym.envs.base import Malformed, ToolCall
 from forkgym.envs.core import CodingEnv
 from forkgym.envs.text import cap
 from forkgym.errors import ConfigError
@@ -84,7 +85,7 @@ class BashAgent:
         record.prompt = [*self._opening(env), {"role": "user", "content": observation["text"]}]
         segment = Segment()
         record.segments.append(segment)
-        segment.append_prompt(self.format.start(record.prompt), 0)
+        segment.append_prompt(self._start(env, record.prompt), 0)
         for turn in itertools.count():
             start = time.perf_counter()
             try:
@@ -98,32 +99,44 @@ class BashAgent:
             if completion.finish_reason == "cancelled":
                 raise Cancelled("the policy was told to stop")
             policy_seconds = time.perf_counter() - start
-            text = self._act(env, record, completion, turn, policy_seconds)
+            answers = self._act(env, record, completion, turn, policy_seconds)
             if env.outcome is not None:
                 return
-            segment.append_prompt(self._answer(segment.ids, text), turn)
+            segment.append_prompt(self._answer(segment.ids, answers), turn)
 
     def _opening(self, env: CodingEnv) -> list[Mapping[str, Any]]:
         """The messages before the task."""
         return [*([] if self._system is None else [{"role": "system", "content": self._system}]), *self._examples]
 
-    def _message(self, observation: str) -> Mapping[str, Any]:
-        """The message that shows an observation."""
-        return {"role": "user", "content": observation}
+    def _start(self, env: CodingEnv, messages: Sequence[Mapping[str, Any]]) -> list[int]:
+        """The ids of the opening."""
+        return self.format.start(messages)
 
-    def _answer(self, ids: list[int], text: str) -> list[int]:
-        """The new ids that show an observation and ask for the next turn."""
-        extended = self.format.extend(ids, [self._message(text)])
+    def _actions(self, env: CodingEnv, ids: Sequence[int]) -> list[tuple[ToolCall | Malformed, str]]:
+        """What one sampled turn does, in order, each with the role of the message that answers it."""
+        return [(self._parse(self.format.decode(ids)), "user")]
+
+    def _answer(self, ids: list[int], messages: Sequence[Mapping[str, Any]]) -> list[int]:
+        """The new ids that show observations and ask for the next turn."""
+        extended = self.format.extend(ids, messages)
         if extended[: len(ids)] != ids:
             raise HarnessError(f"chat format {self.format.name!r} rewrote tokens that were already in the stream")
         return extended[len(ids) :]
 
-    def _act(self, env: CodingEnv, record: Episode, completion: Completion, turn: int, policy_seconds: float) -> str:
+    def _act(
+        self, env: CodingEnv, record: Episode, completion: Completion, turn: int, policy_seconds: float
+    ) -> list[Mapping[str, Any]]:
+        """Do what the turn says until the episode ends; the answers as messages."""
         env.charge_tokens(len(completion.ids))
         text = self.format.decode(completion.ids)
-        action = self._parse(text)
-        shown, reward, seconds = timed_step(env, action)
-        if self._observation_chars is not None:
-            shown = cap(shown, self._observation_chars)
-        record.steps.append(Step(turn, text, described(env, action), shown, reward, seconds, policy_seconds))
-        return shown
+        answers: list[Mapping[str, Any]] = []
+        for action, role in self._actions(env, completion.ids):
+            shown, reward, seconds = timed_step(env, action)
+            if self._observation_chars is not None:
+                shown = cap(shown, self._observation_chars)
+            record.steps.append(Step(turn, text, described(env, action), shown, reward, seconds, policy_seconds))
+            answers.append({"role": role, "content": shown})
+            if env.outcome is not None:
+                break
+            text, policy_seconds = "", 0.0  # told once, with the turn's first action
+        return answers

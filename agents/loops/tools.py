@@ -1,4 +1,4 @@
-"""An agent with tool calls: the tools' definitions in its system message, one call a turn."""
+"""An agent with tool calls: the tools as the model's own chat format defines and calls them."""
 
 from __future__ import annotations
 
@@ -6,53 +6,79 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from forkgym.agents.base import ChatFormat
+from forkgym.agents.base import Call, ChatFormat
 from forkgym.agents.loops.bash import BashAgent
+from forkgym.envs.base import Malformed, ToolCall
 from forkgym.envs.core import CodingEnv
 from forkgym.errors import ConfigError
 from forkgym.registry import unknown
 
 SYSTEM = "You solve tasks in a code repository with the tools given. When you are done, call submit."
-_TOOLS = "# Tools\n\nYou can call these functions; their signatures stand within <tools></tools>:"
-_HOW = {
-    "hermes": (
-        "Each turn, make one call, a JSON object within <tool_call></tool_call>:\n"
-        '<tool_call>\n{"name": NAME, "arguments": {ARGUMENT: VALUE}}\n</tool_call>'
-    ),
-    "xml": "Each turn, make one call:\n<function=NAME>\n<parameter=ARGUMENT>\nVALUE\n</parameter>\n</function>",
-}
+_XML = (
+    "# Tools\n\nYou can call these functions; their signatures stand within <tools></tools>:\n<tools>\n{tools}\n"
+    "</tools>\n\nEach turn, make one call:\n<function=NAME>\n<parameter=ARGUMENT>\nVALUE\n</parameter>\n</function>"
+)
+_ACTIONS = ("native", "xml")
 
 
 class ToolsAgent(BashAgent):
-    """Like ``BashAgent``, but the model calls the environment's tools in the format ``actions``: ``hermes`` or ``xml``.
+    """Like ``BashAgent``, but the model calls the environment's tools.
 
-    The system message is ``system`` and then the definitions of the tools. Observations come in messages of
-    ``answer_role`` within ``<tool_response>`` tags.
+    ``actions`` is ``native``, where the chat format writes the definitions and reads the calls, or ``xml``, where the
+    system message defines the tools and each turn holds one ``<function=NAME>`` element.
+
+    The calls of one turn are run in their order until the episode ends. Each is a step of the environment and costs one
+    of its turns; each is answered by one message of the role ``tool``. What is no call, or one that can't be read, is
+    one more step, answered by a ``user`` message that says what is wrong.
     """
 
     def __init__(
         self,
         format: ChatFormat,
         *,
-        system: str = SYSTEM,
+        system: str | None = SYSTEM,
         examples: Sequence[Mapping[str, Any]] = (),
-        actions: str = "hermes",
+        actions: str = "native",
         observation_chars: int | None = None,
-        answer_role: str = "tool",
         name: str = "tools",
     ) -> None:
+        if actions not in _ACTIONS:
+            raise ConfigError(unknown("format of tool calls", actions, list(_ACTIONS)))
+        self._native = actions == "native"
         super().__init__(
-            format, system=system, examples=examples, actions=actions, observation_chars=observation_chars, name=name
+            format,
+            system=system,
+            examples=examples,
+            actions="hermes" if self._native else actions,
+            observation_chars=observation_chars,
+            name=name,
         )
-        if actions not in _HOW:
-            raise ConfigError(unknown("format of tool calls", actions, _HOW))
-        self._how = _HOW[actions]
-        self._answer_role = answer_role
 
     def _opening(self, env: CodingEnv) -> list[Mapping[str, Any]]:
-        tools = "\n".join(json.dumps(tool) for tool in env.tools)
-        content = f"{self._system}\n\n{_TOOLS}\n<tools>\n{tools}\n</tools>\n\n{self._how}"
-        return [{"role": "system", "content": content}, *self._examples]
+        if self._native:
+            return super()._opening(env)
+        tools = _XML.format(tools="\n".join(json.dumps(tool) for tool in env.tools))
+        return [{"role": "system", "content": f"{self._system or ''}\n\n{tools}".lstrip()}, *self._examples]
 
-    def _message(self, observation: str) -> Mapping[str, Any]:
-        return {"role": self._answer_role, "content": f"<tool_response>\n{observation}\n</tool_response>"}
+    def _start(self, env: CodingEnv, messages: Sequence[Mapping[str, Any]]) -> list[int]:
+        return self.format.start(messages, env.tools) if self._native else self.format.start(messages)
+
+    def _actions(self, env: CodingEnv, ids: Sequence[int]) -> list[tuple[ToolCall | Malformed, str]]:
+        if not self._native:
+            return [(action, "tool") for action, _ in super()._actions(env, ids)]
+        turn = self.format.parse(ids)
+        actions = [(_action(call), "tool") for call in turn.calls]
+        if turn.malformed:
+            return [*actions, (Malformed(f"A tool call {turn.malformed}."), "user")]
+        names = ", ".join(tool["function"]["name"] for tool in env.tools)
+        return actions or [(Malformed(f"Found no tool call. Each turn, call at least one of: {names}."), "user")]
+
+
+def _action(call: Call) -> ToolCall | Malformed:
+    try:
+        arguments: Any = json.loads(call.arguments)
+    except (ValueError, RecursionError):
+        arguments = None
+    if not isinstance(arguments, dict):
+        return Malformed(f"The arguments of {call.name} are not a JSON object.")
+    return {"tool": call.name, "arguments": arguments}

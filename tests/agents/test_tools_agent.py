@@ -41,7 +41,7 @@ def xml(call):
     return f"<function={call['name']}>\n{arguments}</function>"
 
 
-@pytest.mark.parametrize(("actions", "write"), [("hermes", hermes), ("xml", xml)])
+@pytest.mark.parametrize(("actions", "write"), [("native", hermes), ("xml", xml)])
 def test_a_task_is_solved_by_tool_calls(make_env, actions, write):
     agent = make_agent({"name": "tools", "actions": actions}, format=CHAT)
     policy = ScriptedPolicy([write(call) for call in HERMES])
@@ -59,7 +59,7 @@ def test_a_task_is_solved_by_tool_calls(make_env, actions, write):
     assert episode.steps[0].observation == "     5\t        return x"
     assert "misses the argument 'path'" in episode.steps[1].observation
     text = CHAT.tokenizer.decode(episode.segments[0].ids)
-    assert "<|im_start|>tool\n<tool_response>\n     5\t        return x\n</tool_response><|im_end|>" in text
+    assert "<|im_start|>user\n<tool_response>\n     5\t        return x\n</tool_response><|im_end|>" in text
 
 
 def test_the_system_message_defines_the_tools_of_the_environment(make_env):
@@ -68,8 +68,9 @@ def test_the_system_message_defines_the_tools_of_the_environment(make_env):
     agent = ToolsAgent(CHAT, system="Work.")
     sampling = SamplingParams(max_tokens=500)
     episode = agent.run(env, policy, task="test/clamp", seed=1, sampling=sampling, episode="e", group="g")
-    system = episode.prompt[0]["content"]
-    assert system.startswith("Work.\n")
+    assert episode.prompt[0] == {"role": "system", "content": "Work."}
+    system = CHAT.tokenizer.decode(episode.segments[0].ids).split("<|im_end|>")[0]
+    assert system.startswith("<|im_start|>system\nWork.\n\n# Tools\n")
     (tools,) = re.findall(r"<tools>\n(.*)\n</tools>", system, re.DOTALL)
     defined = [json.loads(line) for line in tools.split("\n")]
     assert [tool["function"]["name"] for tool in defined] == ["bash", "submit"]
