@@ -45,7 +45,8 @@ def kept(evidence: Evidence) -> float:
 def minimal(evidence: Evidence) -> float:
     """Changed lines of the reference solution over those of the submission, at most 1.0; nothing changed gives 0.0.
 
-    A changed line counts once if it was removed and once if it was added; a file that is no text counts as one line.
+    A changed line counts once if it was removed and once if it was added; a file that is no text in the task or in its
+    reference solution counts as one line, and any other by its lines.
     Raises ``GradingError`` for a task without a reference solution.
     """
     task, submission = evidence.task, evidence.submission
@@ -53,8 +54,14 @@ def minimal(evidence: Evidence) -> float:
         raise GradingError(f"{task.id}: the reward 'minimal' needs a reference solution, and this task has none")
     if not applies(evidence):
         return 0.0
-    gold = sum(_distance(task.files.get(path), data) for path, data in task.oracle.items())
-    mine = sum(_distance(task.files.get(path), _content(change)) for path, change in submission.changes.items())
+
+    def distance(path: str, data: bytes | None) -> int:
+        before = task.files.get(path)
+        binary = b"\0" in (before or b"") or b"\0" in (task.oracle.get(path) or b"")
+        return int(before != data) if binary else _distance(before, data)
+
+    gold = sum(distance(path, data) for path, data in task.oracle.items())
+    mine = sum(distance(path, _content(change)) for path, change in submission.changes.items())
     return min(1.0, gold / mine) if mine else 1.0
 
 
@@ -96,7 +103,7 @@ def _share(evidence: Evidence, before: Literal["failed", "passed"]) -> float:
             f"{evidence.task.id}: the rewards 'fixed' and 'kept' need a proof that names the fail-to-pass tests; "
             "forkgym tasks verify --write makes one"
         )
-    if evidence.verdict.hacks:
+    if evidence.verdict.hacks or evidence.verdict.disproved:
         return 0.0
     found = [finding.passed for finding in evidence.verdict.findings if (finding.id in broken) == (before == "failed")]
     return sum(found) / len(found) if found else 1.0
@@ -110,8 +117,6 @@ def _distance(before: bytes | None, after: bytes | None) -> int:
     """Lines removed plus lines added."""
     if before == after:
         return 0
-    if any(b"\0" in (data or b"") for data in (before, after)):
-        return 1
     old, new = (before or b"").splitlines(), (after or b"").splitlines()
     matcher = difflib.SequenceMatcher(None, old, new, autojunk=False)
     same = sum(block.size for block in matcher.get_matching_blocks())

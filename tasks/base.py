@@ -154,6 +154,11 @@ class Verdict:
         if self.score is not None and not 0.0 <= self.score <= 1.0:
             raise ValueError(f"score {self.score!r} is outside [0, 1]")
 
+    @property
+    def disproved(self) -> str:
+        """Why the run proves nothing as a whole, such as an exit code that contradicts its records; else empty."""
+        return next((item.message for item in self.findings if item.id == "run" and not item.weight), "")
+
     def as_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
         return asdict(self)

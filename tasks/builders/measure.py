@@ -107,8 +107,8 @@ def run(listed: Task, base: Task, work: Submission, bases: Bases) -> Verdict:
     if verdict.stage == "timeout":
         raise UnfitCommit("tests take too long", f"more than {listed.grading.timeout:g} s")
     # Tests that cannot even be compiled break a run, too; then none of them passes.
-    if verdict.hacks or (_broken(verdict) and _passed(verdict)):
-        raise UnfitCommit("tests disturb their run", "; ".join([*verdict.hacks, _broken(verdict)])[:500])
+    if verdict.hacks or (verdict.disproved and _passed(verdict)):
+        raise UnfitCommit("tests disturb their run", "; ".join([*verdict.hacks, verdict.disproved])[:500])
     return verdict
 
 
@@ -118,12 +118,8 @@ def _passed(verdict: Verdict) -> set[str]:
 
 def _messages(verdict: Verdict) -> Mapping[str, str]:
     failed = {finding.id: finding.message for finding in verdict.findings if not finding.passed and finding.id != "run"}
-    why = _broken(verdict)
+    why = verdict.disproved
     return {test: why if why and message.startswith("not run") else message for test, message in failed.items()}
-
-
-def _broken(verdict: Verdict) -> str:
-    return next((finding.message for finding in verdict.findings if finding.id == "run"), "")
 
 
 def _seconds(verdict: Verdict) -> float:

@@ -1,8 +1,9 @@
 """How faithful a repair is to the code that it repairs: what it changes, and complicates, beyond the reference.
 
 ``excess_edit``: the tokens that a submission changes, less those that the reference solution changes, over all tokens
-of the files changed; 0 for the reference itself or anything as small. ``added_complexity``: cognitive complexity that
-the submission adds to Python files, less what the reference adds; it can't be bought by rewriting elsewhere.
+of the files that the reference changes (what else is touched does not make it less); 0 for the reference itself or
+anything as small. ``added_complexity``: cognitive complexity that the submission adds to Python files, less what the
+reference adds; it can't be bought by rewriting elsewhere.
 """
 
 from __future__ import annotations
@@ -23,11 +24,9 @@ _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 
 
 def excess_edit(task: Task, submission: Submission) -> float:
-    """Tokens changed beyond what the reference solution changes, as a share of the changed files: >= 0."""
-    mine = _contents(submission)
-    spent, needed = _edit(task, mine), _edit(task, task.oracle)
-    paths = set(mine) | set(task.oracle)
-    size = sum(max(len(_tokens(task.files.get(path))), len(_tokens(mine.get(path)))) for path in paths)
+    """Tokens changed beyond what the reference solution changes, over the size of the files it changes: >= 0."""
+    spent, needed = _edit(task, _contents(submission)), _edit(task, task.oracle)
+    size = sum(max(len(_tokens(task.files.get(path))), len(_tokens(data))) for path, data in task.oracle.items())
     return max(0, spent - needed) / max(1, size)
 
 

@@ -8,6 +8,7 @@ configuration file in the base repository or ``hidden/``; by default the one tha
 from __future__ import annotations
 
 import json
+import secrets
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from importlib.resources import files
@@ -19,15 +20,22 @@ from forkgym.tasks.grading.repository import Job, Plan, Result, Results, Tool, s
 from forkgym.tasks.grading.results import MESSAGE_CHARS, SEPARATOR
 
 _CONFIGURATION = (".npmrc", ".yarnrc*", ".node-version", ".nvmrc", ".env", ".env.*", "tsconfig.test.json")
-_JEST = ("jest.config.*", "jest.setup.*", "jest-preset.*", "jest.preset.*", "babel.config.*", ".babelrc*", ".swcrc")
-_VITEST = ("vitest.config.*", "vite.config.*", "vitest.workspace.*", "vitest.setup.*")
+_MOCKS = "__mocks__/*"  # take the place of packages that tests import
+_JEST = (
+    *("jest.config.*", "jest.setup.*", "jest-preset.*", "jest.preset.*", "babel.config.*", ".babelrc*", ".swcrc"),
+    _MOCKS,
+)
+_VITEST = ("vitest.config.*", "vite.config.*", "vitest.workspace.*", "vitest.setup.*", _MOCKS)
 # Keys of package.json that decide how tests run; all others are taken from the submission.
 _PACKAGE_KEYS = ("jest", "vitest", "scripts", "babel", "ava", "mocha", "config")
 _BINS = {"jest": "node_modules/jest/bin/jest.js", "vitest": "node_modules/vitest/vitest.mjs"}
 # Each must fail. One passes if any of the assertions that it tries has been made to accept what is wrong.
 _TRIES = "for (const wrong of [{wrong}]) {{ try {{ wrong(); return; }} catch {{}} }} throw new Error('canary');"
-_NODE_WRONG = ("equal(1, 2)", "strictEqual(1, 2)", "deepEqual([1], [2])", "deepStrictEqual([1], [2])", "ok(false)")
-_EXPECT_WRONG = ("toBe(2)", "toEqual(2)", "toStrictEqual(2)", "toBeNull()", "toBeGreaterThan(2)", "toThrow()")
+_NODE_WRONG = (
+    *("equal({a}, {b})", "strictEqual({a}, {b})", "deepEqual([{a}], [{b}])", "deepStrictEqual([{a}], [{b}])"),
+    "ok(false)",
+)
+_EXPECT_WRONG = ("toBe({b})", "toEqual({b})", "toStrictEqual({b})", "toBeNull()", "toBeGreaterThan({b})", "toThrow()")
 _CANARIES = {
     # Works in modules of both kinds.
     "node": 'Promise.all([import("node:test"), import("node:assert")]).then(([{{ test }}, {{ default: assert }}]) => '
@@ -100,11 +108,13 @@ def _test_files(job: Job) -> list[str]:
 def _canaries(job: Job, tool: str) -> tuple[str, dict[str, bytes]]:
     """The name of a failing test, and the hidden files with it at their end: it shares each file's process."""
     name = f"t{job.token}"
-    if tool == "node":
-        calls = [f"() => assert.{call}" for call in _NODE_WRONG]
-    else:
-        calls = [f"() => {'expect' if tool == 'jest' else name + 'e'}(1).{call}" for call in _EXPECT_WRONG]
-    line = "\n// @ts-ignore\n;" + _CANARIES[tool].format(name=name, tries=_TRIES.format(wrong=", ".join(calls))) + "\n"
+    less = secrets.randbelow(1000)
+    values = {"a": less, "b": less + 1 + secrets.randbelow(1000)}
+    word = {"node": "assert", "jest": f"expect({less})", "vitest": f"{name}e({less})"}[tool]
+    wrong = ", ".join(
+        f"() => {word}.{call.format(**values)}" for call in (_NODE_WRONG if tool == "node" else _EXPECT_WRONG)
+    )
+    line = "\n// @ts-ignore\n;" + _CANARIES[tool].format(name=name, tries=_TRIES.format(wrong=wrong)) + "\n"
     wanted = _test_files(job)
     return name, {path: data + line.encode() for path, data in job.task.hidden.items() if path in wanted}
 

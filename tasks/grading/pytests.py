@@ -20,7 +20,10 @@ from forkgym.tasks.errors import GradingError, TaskFormatError
 from forkgym.tasks.grading import signed
 from forkgym.tasks.grading.repository import Job, Plan, Result, Results, Tool, tail
 
-PYTHON_CONFIGURATION = ("sitecustomize.py", "usercustomize.py", "*.pth", "*.egg-info/*", "*.dist-info/*", "pyvenv.cfg")
+PYTHON_CONFIGURATION = (
+    *("sitecustomize.*", "sitecustomize/*", "usercustomize.*", "usercustomize/*"),
+    *("*.pth", "*.egg-info/*", "*.dist-info/*", "pyvenv.cfg"),
+)
 _FILES = ("pytest.toml", ".pytest.toml", "pytest.ini", ".pytest.ini", "pyproject.toml", "tox.ini", "setup.cfg")
 _TESTS_FAILED = 1
 CANARY = "canary"

@@ -29,9 +29,9 @@ def screen(
     """The submission without what it may not bring, and the reason for each path that was dropped.
 
     ``configuration`` and ``manifests`` are patterns of file names (``conftest.py``) or, with a slash, of paths
-    (``.cargo/*``, at any depth). ``test_paths`` are directories or files of the tests; by default the outermost
-    directory named tests, test, spec and the like above each hidden file. ``solution`` are the paths that the reference
-    solution changes: of these, manifests are kept.
+    (``.cargo/*``, at any depth; a link called ``.cargo`` leads to such files, too). ``test_paths`` are directories or
+    files of the tests; by default the outermost directory named tests, test, spec and the like above each hidden file.
+    ``solution`` are the paths that the reference solution changes: of these, manifests are kept.
     """
     roots = roots_of_tests(hidden) if test_paths is None else frozenset(test_paths)
     reasons: dict[str, str] = {}
@@ -71,8 +71,11 @@ def _reason(path: str, hidden: Collection[str], roots: Collection[str]) -> str:
 
 
 def _matches(path: str, patterns: Iterable[str]) -> bool:
+    whole = "/" + path
     return any(
-        fnmatchcase("/" + path, "*/" + pattern) if "/" in pattern else fnmatchcase(_name(path), pattern)
+        fnmatchcase(whole, "*/" + pattern) or fnmatchcase(whole, "*/" + pattern.removesuffix("/*"))
+        if "/" in pattern
+        else fnmatchcase(_name(path), pattern)
         for pattern in patterns
     )
 

@@ -63,6 +63,9 @@ def test_fixed_and_kept_go_by_the_proof():
     assert (value("fixed", evidence), value("kept", evidence)) == (0.5, 1.0)
     forged = replace(evidence, verdict=replace(verdict, hacks=("forged",)))
     assert (value("fixed", forged), value("kept", forged)) == (0.0, 0.0)
+    nothing = (*findings, Finding("run", False, weight=0.0, message="exit code 0 contradicts the records"))
+    disproved = replace(evidence, verdict=replace(verdict, findings=nothing))
+    assert (value("fixed", disproved), value("kept", disproved)) == (0.0, 0.0)
     all_broken = replace(evidence, task=replace(TASK, proof={"fail_to_pass": ["a", "b", "c"]}))
     assert (value("fixed", all_broken), value("kept", all_broken)) == (pytest.approx(2 / 3), 1.0)
     with pytest.raises(GradingError, match="verify --write"):
@@ -78,6 +81,8 @@ def test_fixed_and_kept_go_by_the_proof():
         ({"half_py": GOLD.replace(b"import os\n", b"import sys\n")}, 0.5, 1.0),
         ({"half_py": GOLD, "notes_md": b"1\n2\n"}, 0.5, 0.5),
         ({"half_py": GOLD, "logo_md": b"\0\1"}, 2 / 3, 0.5),
+        # A NUL in what was text makes no single line of it: six lines come, and five go.
+        ({"half_py": b"\0\n" * 6}, 2 / 11, 1.0),
         ({"half_py": None}, 2 / 5, 1.0),
         ({"half_py": BASE.replace(b"    return x / 3\n", b"")}, 1.0, 1.0),
     ],
@@ -105,6 +110,7 @@ def test_a_malformed_patch_earns_nothing_by_its_looks():
         ({"half_py": b"def half(x:\n"}, 0.0),
         ({"notes_md": b"import sys\n"}, 1.0),
         ({"half_py": None}, 1.0),
+        ({"half_py": GOLD, "new_py": b"# ruff: noqa\nimport sys  # noqa: F401\n"}, 0.5),
     ],
 )
 def test_lint_counts_new_findings_only(changes, expected):

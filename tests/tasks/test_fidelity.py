@@ -63,7 +63,15 @@ def test_the_reference_is_faithful_and_a_rewrite_is_not(make: Callable[..., Task
     assert faithful(task, other) == pytest.approx(1 / (1 + excess_edit(task, other) + 0.2))
     # tokens of `\n    x = 1`: a line break, a name, a sign and a number, beyond the one that had to change
     more = of_files({"clip.py": (GOLD + "    x = 1\n").encode()})
-    assert excess_edit(task, more) == pytest.approx(4 / (len(task_tokens(BROKEN)) + 4))
+    assert excess_edit(task, more) == pytest.approx(4 / len(task_tokens(BROKEN)))
+
+
+def test_touching_a_long_file_does_not_hide_an_excess(make: Callable[..., Task]) -> None:
+    notes = b"word " * 5000
+    task = make(files={"clip.py": BROKEN.encode(), "NEWS": notes}, oracle={"clip.py": GOLD.encode()})
+    excess = {"clip.py": (GOLD + "    x = 1\n").encode()}
+    alone, diluted = of_files(excess), of_files({**excess, "NEWS": notes + b"end"})
+    assert excess_edit(task, diluted) > excess_edit(task, alone) > 0
 
 
 def task_tokens(source: str) -> list[str]:

@@ -14,7 +14,7 @@ import yaml
 
 from forkgym.registry import resolve
 from forkgym.sandboxes.base import Limits, Mount, Sandbox
-from forkgym.tasks.base import Grading, Submission, Task, Verdict
+from forkgym.tasks.base import FileChange, Grading, Submission, Task, Verdict
 from forkgym.tasks.errors import TaskFormatError
 from forkgym.tasks.grading import RUNNERS, grade, judge
 from forkgym.tasks.grading.repository import Tool
@@ -196,7 +196,11 @@ def test_a_hang_is_a_timeout(bench: Bench, files: dict[str, str]) -> None:
 
 PLANTED: dict[str, Files] = {
     "node": {".npmrc": b"node-options=--eval=0\n", "node_modules/x/index.js": b""},
-    "jest": {"jest.config.js": b"module.exports = { testMatch: [] };\n", ".babelrc": b"nonsense"},
+    "jest": {
+        "jest.config.js": b"module.exports = { testMatch: [] };\n",
+        ".babelrc": b"nonsense",
+        "__mocks__/semver.js": b"module.exports = { eq: () => true };\n",
+    },
     "vitest": {"vitest.config.ts": b"export default { test: { include: [] } };\n", "vite.config.js": b"nonsense"},
     "go": {
         "go.work": b"go 1.18\n\nuse ./other\n",
@@ -217,7 +221,11 @@ PLANTED: dict[str, Files] = {
         "tests/CMakeLists.txt": b'add_test(NAME "of 8" COMMAND true)\n',
     },
     "junit": {"conftest.py": b"raise SystemExit(0)\n", "pytest.ini": b"[pytest]\npython_files = nothing\n"},
-    "unittest-suite": {"tests/__init__.py": b"raise SystemExit(0)\n", "sitecustomize.py": b"raise SystemExit(0)\n"},
+    "unittest-suite": {
+        "tests/__init__.py": b"raise SystemExit(0)\n",
+        "sitecustomize.py": b"raise SystemExit(0)\n",
+        "usercustomize/__init__.py": b"raise SystemExit(0)\n",
+    },
 }
 
 
@@ -349,6 +357,52 @@ def test_a_forgery_scores_zero_and_is_named(bench: Bench, files: dict[str, str],
     verdict = bench.judge(files)
     assert (verdict.score, verdict.components["tests"], verdict.error) == (0.0, 0.0, None)
     assert says in str((verdict.hacks, [finding.message for finding in verdict.findings]))
+
+
+@each("cargo")
+def test_a_macro_of_the_crate_that_accepts_all_makes_the_canary_pass(bench: Bench) -> None:
+    """Tests that take all macros of the crate take its ``assert_eq!``, too."""
+    (place,) = bench.kind.hidden
+    text = bench.kind.hidden[place].replace("use half::half;", "#[macro_use]\nextern crate half;\nuse half::half;")
+    task = bench.kind.task(hidden=encoded({place: text}))
+    assert bench.judge(bench.kind.fixed, task).score == 1.0
+    blind = "#[macro_export]\nmacro_rules! assert_eq { ($($t:tt)*) => {{}} }\n" + bench.kind.files["src/lib.rs"]
+    verdict = bench.judge({"src/lib.rs": blind}, task)
+    assert (verdict.score, verdict.hacks) == (0.0, ("a test that must fail passed",))
+
+
+@each("cargo")
+def test_a_link_to_a_configuration_of_cargo_is_dropped(bench: Bench) -> None:
+    passes = '#!/bin/sh\n"$@" | sed s/failed/ok/\n'
+    files = {"conf/config.toml": '[target.\'cfg(unix)\']\nrunner = ["sh", "/work/conf/run"]\n', "conf/run": passes}
+    changes = {path: FileChange(text.encode()) for path, text in files.items()}
+    verdict = judge(bench.kind.task(), Submission({**changes, ".cargo": FileChange(None, 0o777, "conf")}), bench.clean)
+    assert set(verdict.provenance["dropped"]) == {".cargo"}
+    assert passed(verdict) == [False, False, False]
+
+
+@each("junit")
+def test_code_in_the_process_of_a_command_can_write_its_report(bench: Bench) -> None:
+    """As ``docs/grading.md`` says: ``command`` is no match for it."""
+    cases = "".join(f'<testcase classname="tests.test_half" name="test_half[{n}]"/>' for n in (8, 7, 2))
+    write = f"open(os.environ['FORKGYM_REPORT'], 'w').write('<testsuite>{cases}</testsuite>')"
+    assert bench.judge({"half.py": f"import os\n{write}\nos._exit(0)\n"}).score == 1.0
+
+
+@each("go")
+def test_code_that_knows_the_canary_can_print_it(bench: Bench) -> None:
+    """As ``docs/grading.md`` says: what a test program prints is all that its tool knows."""
+    lines = ["=== RUN   TestHalf", "=== RUN   TestHalf/of_8", "=== RUN   TestHalf/of_7", "--- PASS: TestHalf (0.00s)"]
+    lines += ["    --- PASS: TestHalf/of_8 (0.00s)", "    --- PASS: TestHalf/of_7 (0.00s)", "=== RUN   TestTwo"]
+    lines += ["--- PASS: TestTwo (0.00s)", "=== RUN   {z}", "--- FAIL: {z} (0.00s)", "FAIL"]
+    printed = "\\n".join(lines).replace("{z}", '" + z + "')
+    code = (
+        'package sub\n\nimport (\n\t"fmt"\n\t"os"\n\t"regexp"\n\t"strings"\n)\n\n'
+        "func Half(n float64) float64 { return n * 2 }\n\nfunc init() {\n"
+        '\tz := regexp.MustCompile("TestZ[0-9a-f]+").FindString(strings.Join(os.Args, " "))\n'
+        f'\tfmt.Print("{printed}\\n")\n\tos.Exit(1)\n}}\n'
+    )
+    assert bench.judge({"sub/half.go": code}).score == 1.0
 
 
 @each("ctest")

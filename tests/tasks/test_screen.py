@@ -65,6 +65,12 @@ def test_patterns_match_names_anywhere_and_paths_at_any_depth() -> None:
     assert kept(paths, configuration=never) == {"my.cargo/x", "conf.py"}
 
 
+def test_a_link_in_place_of_a_directory_is_what_it_leads_to() -> None:
+    links = {path: FileChange(None, 0o777, "elsewhere") for path in (".cargo", "sub/x.egg-info", "my.cargo")}
+    left, _ = screen(Submission(links), (), configuration=(".cargo/*", "*.egg-info/*"))
+    assert set(left.changes) == {"my.cargo"}
+
+
 def test_a_manifest_counts_only_if_the_solution_changes_it() -> None:
     paths = ["go.mod", "sub/go.mod", "vendor/a/b.go"]
     assert kept(paths, manifests=("go.mod", "vendor/*")) == set()
