@@ -34,13 +34,14 @@ EXTRAS: dict[str, dict[str, str]] = {
               "safetensors": "safetensors", "tensorboard": "tensorboard"},
     "swe": {"swebench": "swebench", "git": "gitpython"},
     "docker": {"docker": "docker"},
+    "gateway": {"starlette": "starlette", "uvicorn": "uvicorn"},
     "vllm": {"vllm": "vllm"},
     "ray": {"ray": "ray"},
     "kernel": {"torch": "torch", "numba": "numba"},
     "cad": {"build123d": "build123d", "manifold3d": "manifold3d", "trimesh": "trimesh"},
     "web": {"playwright": "playwright"},
 }  # fmt: skip
-USED = ("train", "docker")  # the other names are kept for what comes next: installing them changes nothing yet
+USED = ("train", "docker", "gateway")  # the other names are kept for what comes next: installing them changes nothing yet
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,247 @@
+"""The gateway's ASGI application: finds the episode and the dialect of a request, samples in a worker thread, answers.
+
+It knows who waits: a client that hangs up is noticed, one that comes again gets the answer it missed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import logging
+import re
+from asyncio import Future
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from starlette.requests import ClientDisconnect
+from starlette.requests import Request as Http
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from forkgym.agents.gateway.dialects import chat
+from forkgym.agents.gateway.session import Session, Ticket
+from forkgym.agents.gateway.wire import Dialect, Event, Refusal, parse_body
+
+SAMPLED: Mapping[str, Dialect] = {"/chat/completions": chat}
+COUNTED: Mapping[str, Dialect] = {}
+_EPISODE = re.compile(r"/e/([^/]+)(/.*)?")
+_VERSION = re.compile(r"^(/v1(beta|alpha)?)+(?=/|$)")
+_IDS = ("idempotency-key", "x-request-id")
+_STREAM = [(b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-cache")]
+_PIECE = 16 * 1024
+_T = TypeVar("_T")
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class _Answer:
+    """What goes out: a response, or the pieces of a stream. ``failed`` is a refusal as an event of a stream."""
+
+    response: Response | None = None
+    pieces: tuple[bytes, ...] = ()
+    failed: bytes = b""
+
+
+class App:
+    """Serves ``sessions``, by key. ``running`` counts calls that run or wait, those of clients that hung up too."""
+
+    def __init__(
+        self, sessions: dict[str, Session], *, model: str, concurrency: int, queue: int, ping: float, body_limit: int
+    ) -> None:
+        self.sessions = sessions
+        self.running = 0
+        self.anyone: Session | None = None
+        self._model = model
+        self._most = concurrency + queue
+        self._ping, self._body_limit = ping, body_limit
+        self._workers = ThreadPoolExecutor(concurrency, "forkgym-gateway-call")
+
+    def close(self) -> None:
+        """Start no more calls; those that run end by themselves."""
+        self._workers.shutdown(wait=False, cancel_futures=True)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        http = Http(scope, receive)
+        path = http.url.path
+        dialect: Dialect = chat
+        try:
+            key, path = _split(path)
+            dialect = SAMPLED.get(path) or COUNTED.get(path) or chat
+            session = self._session(http, key)
+            if http.method == "POST" and path in SAMPLED:
+                await self._sample(http, send, _needed(session), dialect, await self._body(http))
+                return
+            if http.method == "POST" and path in COUNTED:
+                response = await self._count(session, dialect, await self._body(http))
+            else:
+                response = self._look(http, session, path)
+        except ClientDisconnect:
+            return
+        except Refusal as refusal:
+            response = _refused(dialect, refusal)
+        await response(scope, receive, send)
+
+    def _session(self, http: Http, key: str) -> Session | None:
+        """The episode of a request, by its path or its API key; the two must not name different ones."""
+        given = http.headers.get("x-api-key") or http.headers.get("x-goog-api-key") or http.query_params.get("key")
+        given = given or http.headers.get("authorization", "").removeprefix("Bearer ")
+        by_key, by_path = self.sessions.get(given), self.sessions.get(key)
+        if key and by_path is None:
+            raise Refusal("unauthorized", "no episode is open at this address")
+        if by_path is not None and by_key is not None and by_key is not by_path:
+            raise Refusal("unauthorized", "the API key is that of another episode")
+        return by_path or by_key or self.anyone
+
+    async def _body(self, http: Http) -> bytes:
+        data = bytearray()
+        async for piece in http.stream():
+            data += piece
+            if len(data) > self._body_limit:
+                raise Refusal("large", f"the body has more than {self._body_limit} bytes")
+        return bytes(data)
+
+    def _look(self, http: Http, session: Session | None, path: str) -> Response:
+        """What is not a call of the model."""
+        if http.method not in ("GET", "HEAD"):
+            raise Refusal("unknown", f"{http.method} {http.url.path} is not served here")
+        if path in ("", "/"):
+            return _json(session.describe() if session is not None and session is not self.anyone else {"status": "ok"})
+        model = {"id": self._model, "object": "model", "created": 0, "owned_by": "forkgym", "type": "model",
+                 "display_name": self._model, "created_at": "1970-01-01T00:00:00Z"}  # fmt: skip
+        if path == "/models":
+            return _json({"object": "list", "data": [model], "has_more": False})
+        if path == f"/models/{self._model}":
+            return _json(model)
+        raise Refusal("unknown", f"{http.method} {http.url.path} is not served here")
+
+    async def _count(self, session: Session | None, dialect: Dialect, body: bytes) -> Response:
+        def work() -> Response:
+            try:
+                return _json({"input_tokens": _needed(session).count(dialect.read(parse_body(body)))})
+            except Refusal as refusal:
+                return _refused(dialect, refusal)
+
+        return await self._work(work)
+
+    async def _sample(self, http: Http, send: Send, session: Session, dialect: Dialect, body: bytes) -> None:
+        ticket = _ticket(http, dialect, body)
+        work = self._work(lambda: _answer(session, dialect, ticket, body))
+        await _Exchange(http, send, session, ticket, self._ping).run(work)
+
+    def _work(self, work: Callable[[], _T]) -> Future[_T]:
+        """Run ``work`` in a thread, to its end whatever becomes of the client."""
+        if self.running >= self._most:
+            raise Refusal("busy", "too many calls run and wait; try again in a second")
+        future = asyncio.get_running_loop().run_in_executor(self._workers, work)
+        self.running += 1
+        future.add_done_callback(self._ran)
+        return future
+
+    def _ran(self, future: Future[Any]) -> None:
+        self.running -= 1
+
+
+class _Exchange:
+    """One answer to one client, which may hang up at any time."""
+
+    def __init__(self, http: Http, send: Send, session: Session, ticket: Ticket, ping: float) -> None:
+        self._http, self._send = http, send
+        self._session, self._ticket = session, ticket
+        self._ping = ping
+        self._streaming = False
+
+    async def run(self, work: Future[_Answer]) -> None:
+        """Wait for the answer and send it. The session is told whether the client has got it."""
+        hangup = asyncio.ensure_future(_hangup(self._http))
+        try:
+            while not work.done() and not hangup.done():
+                await asyncio.wait({work, hangup}, timeout=self._ping, return_when=asyncio.FIRST_COMPLETED)
+                if self._ticket.stream and not work.done() and not hangup.done():
+                    await self._more(b": ping\n\n")
+            if not hangup.done():
+                await self._deliver(work.result(), hangup)
+            if hangup.done() and not self._ticket.arrived:
+                self._session.gone(self._ticket)
+        finally:
+            hangup.cancel()
+
+    async def _deliver(self, answer: _Answer, hangup: Future[None]) -> None:
+        if not self._streaming and not answer.pieces:
+            self._session.delivered(self._ticket)
+            response = answer.response or Response()
+            await response(self._http.scope, self._http.receive, self._send)
+            return
+        for piece in answer.pieces or (answer.failed,):
+            await self._more(piece)
+            await asyncio.sleep(0)  # lets a hang-up be noticed
+            if hangup.done():
+                return
+        self._session.delivered(self._ticket)
+        await self._send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def _more(self, piece: bytes) -> None:
+        if not self._streaming:
+            self._streaming = True
+            await self._send({"type": "http.response.start", "status": 200, "headers": _STREAM})
+        await self._send({"type": "http.response.body", "body": piece, "more_body": True})
+
+
+def _answer(session: Session, dialect: Dialect, ticket: Ticket, body: bytes) -> _Answer:
+    """Read, sample and render, in a worker thread. Raises nothing."""
+    try:
+        request = dialect.read(parse_body(body))
+        ticket.stream = request.stream
+        reply = session.answer(ticket, request)
+        if not request.stream:
+            return _Answer(_json(dialect.whole(reply)))
+        whole = "".join(map(_sse, dialect.events(reply))) + dialect.closing
+        data = whole.encode()
+        return _Answer(pieces=tuple(data[i : i + _PIECE] for i in range(0, len(data), _PIECE)))
+    except Refusal as error:
+        refusal = error
+    except Exception as error:
+        _log.exception("a call of the gateway failed")
+        refusal = Refusal("engine", f"the gateway failed: {type(error).__name__}: {error}")
+    return _Answer(_refused(dialect, refusal), failed=_sse(dialect.failed(refusal)).encode())
+
+
+def _ticket(http: Http, dialect: Dialect, body: bytes) -> Ticket:
+    named = next((value for name in _IDS if (value := http.headers.get(name))), "")
+    tried = http.headers.get("x-stainless-retry-count", "0") != "0"
+    key = hashlib.blake2b(f"{dialect.name}\0{named}\0".encode() + body, digest_size=16).digest()
+    return Ticket(dialect.name, key, named, retry=tried or bool(named))
+
+
+def _split(path: str) -> tuple[str, str]:
+    """The key of an episode in a path, and the path without it, its version and its last slash."""
+    found = _EPISODE.fullmatch(path)
+    key, rest = (found[1], found[2] or "/") if found else ("", path)
+    return key, _VERSION.sub("", rest.rstrip("/")) or "/"
+
+
+def _needed(session: Session | None) -> Session:
+    if session is None:
+        raise Refusal("unauthorized", "this address names no episode, and neither does the API key")
+    return session
+
+
+async def _hangup(http: Http) -> None:
+    while (await http.receive())["type"] != "http.disconnect":
+        pass
+
+
+def _json(value: Mapping[str, Any], status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    return Response(json.dumps(value), status, headers, "application/json")
+
+
+def _refused(dialect: Dialect, refusal: Refusal) -> Response:
+    headers = {"x-should-retry": "true", "retry-after": "1"} if refusal.kind == "busy" else {"x-should-retry": "false"}
+    return _json(dialect.error(refusal), refusal.status, headers)
+
+
+def _sse(event: Event) -> str:
+    name, data = event
+    return (f"event: {name}\n" if name else "") + f"data: {json.dumps(data)}\n\n"

@@ -1,0 +1,396 @@
+"""One episode behind the gateway: its budget, its sampling, its calls, and retries that never sample twice."""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+import threading
+import time
+from collections import Counter, OrderedDict
+from collections.abc import Collection, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from forkgym.agents.base import ChatFormat, Completion, Policy, SamplingParams, Segment, Turn
+from forkgym.agents.errors import ContextLengthError, HarnessError, PolicyError
+from forkgym.agents.gateway.history import History, Node, Place, StreamKind, normalise
+from forkgym.agents.gateway.wire import Choice, Finish, Message, Refusal, Reply, Request, assistant
+from forkgym.agents.loops.sampling import sample
+from forkgym.errors import ConfigError, ForkGymError
+
+ALL: tuple[StreamKind, ...] = ("main", "subagent", "side")
+DEFAULT_TOKENS = 4096  # of one turn, where neither the client nor the run says how many
+MOST_CHOICES = 16
+_REMEMBERED = 256
+
+
+@dataclass(eq=False)
+class CallRecord:
+    """One sampled turn, or one call that got none (``error`` says why).
+
+    ``cause`` is empty where the call continues a token stream. ``messages`` are those that the request added,
+    ``turn`` is what the model said, ``text`` its words as sampled. ``finish`` is the completion's. ``seconds`` are wall
+    seconds in the policy, ``started`` is Unix time. ``disconnected`` is True while no client has got the answer.
+    ``ignored`` names options of the request that were not followed.
+    """
+
+    dialect: str
+    request_id: str
+    started: float
+    cause: str = ""
+    kind: StreamKind = "main"
+    messages: tuple[Message, ...] = ()
+    turn: Turn | None = None
+    text: str = ""
+    prompt_tokens: int = 0
+    sampled_tokens: int = 0
+    finish: str = ""
+    seconds: float = 0.0
+    error: str = ""
+    ignored: tuple[str, ...] = ()
+    node: Node | None = field(default=None, repr=False)
+
+    @property
+    def disconnected(self) -> bool:
+        return self.node is not None and self.node.lost
+
+
+@dataclass(eq=False)
+class Ticket:
+    """One client that waits for an answer. ``key`` is equal for requests that are the same, ``retry`` says that the
+    client itself calls it one, or has named the request."""
+
+    dialect: str
+    key: bytes
+    request_id: str = ""
+    retry: bool = False
+    entry: _Entry | None = None
+    stream: bool = False
+    gone: bool = False
+    arrived: bool = False
+
+
+@dataclass(eq=False)
+class _Entry:
+    """The one answer to equal requests."""
+
+    future: Future[Reply] = field(default_factory=Future[Reply])
+    tickets: list[Ticket] = field(default_factory=list[Ticket])
+    nodes: list[Node] = field(default_factory=list[Node])
+    delivered: bool = False
+
+
+@dataclass(frozen=True)
+class _Call:
+    """What is sampled from: ``prompt``, of which ``known`` ids were in the stream already."""
+
+    place: Place
+    prompt: list[int]
+    known: int
+    params: SamplingParams
+    request: Request
+
+
+class Session:
+    """Made by ``Gateway.open``. ``path`` and ``key`` name it, ``base_url`` is set where the gateway listens on TCP.
+
+    ``sampling`` of ``None`` follows each request. ``counts`` counts causes of new streams, differences that were
+    ``kept:...``, and what was ``overridden:...`` or ``ignored:...``. ``ended`` says why no more is sampled: ``calls``,
+    ``tokens``, ``context`` (the last prompt did not fit; a shorter one is served again), ``cancelled`` or
+    ``engine: ...``.
+    """
+
+    def __init__(
+        self,
+        policy: Policy,
+        format: ChatFormat,
+        episode: str,
+        sampling: SamplingParams | None,
+        *,
+        seed: int = 0,
+        max_calls: int | None = None,
+        max_tokens: int | None = None,
+        model: str = "forkgym",
+        base_url: str = "",
+    ) -> None:
+        for name, value in (("max_calls", max_calls), ("max_tokens", max_tokens)):
+            if value is not None and value < 1:
+                raise ConfigError(f"{name} must be at least 1, not {value}")
+        self.episode = episode
+        self.sampling = sampling
+        self.seed = seed
+        self.model = model
+        self.key = secrets.token_urlsafe(24)
+        self.path = f"/e/{self.key}"
+        self.base_url = f"{base_url}{self.path}" if base_url else ""
+        self.calls: list[CallRecord] = []
+        self.ended = ""
+        self.closed = False
+        self.sampled_tokens = 0
+        self._policy, self._format = policy, format
+        self._max_calls, self._max_tokens = max_calls, max_tokens
+        self._history = History()
+        self._begun = 0
+        self._prompts: Counter[bytes] = Counter()
+        self._entries: OrderedDict[bytes, _Entry] = OrderedDict()
+        self._replies: dict[str, Node] = {}
+        self._lock = threading.RLock()
+
+    @property
+    def counts(self) -> Counter[str]:
+        return self._history.counts
+
+    def segments(self, include: Collection[StreamKind] = ALL) -> list[Segment]:
+        """The token streams of the calls that a client got, each sampled token once. Safe at any time."""
+        with self._lock:
+            return self._history.segments(include)
+
+    def close(self) -> None:
+        """Answer nothing more. What is sampled from now on belongs to no record."""
+        with self._lock:
+            self.closed = True
+
+    # What clients do.
+
+    def answer(self, ticket: Ticket, request: Request) -> Reply:
+        """Sample a reply, or give that of the same request. Raises ``Refusal``. Then call ``delivered`` or ``gone``."""
+        with self._lock:
+            entry, mine = self._join(ticket)
+        if mine:
+            try:
+                if ticket.gone:
+                    raise Refusal("over", "the client hung up before its call began")
+                entry.future.set_result(self._reply(entry, ticket, request))
+            except BaseException as error:
+                entry.future.set_exception(error)
+                with self._lock:  # a failure is not remembered: asked again, it is tried again
+                    if self._entries.get(ticket.key) is entry:
+                        del self._entries[ticket.key]
+            with self._lock:
+                self._settle(entry)
+        return entry.future.result()
+
+    def delivered(self, ticket: Ticket) -> None:
+        """The client has got all of the answer."""
+        with self._lock:
+            ticket.arrived = True
+            if ticket.entry is not None:
+                ticket.entry.delivered = True
+                self._settle(ticket.entry)
+
+    def gone(self, ticket: Ticket) -> None:
+        """The client hung up before it had the answer."""
+        with self._lock:
+            ticket.gone = True
+            self.counts["disconnected"] += 1
+            if ticket.entry is not None:
+                self._settle(ticket.entry)
+
+    def count(self, request: Request) -> int:
+        """How many tokens the prompt of ``request`` has. Raises ``Refusal``."""
+        with self._lock:
+            place = self._place(request)
+            ids = place.node.ids() if place.node else []
+        return len(ids) + len(self._render(place, ids, request))
+
+    def _join(self, ticket: Ticket) -> tuple[_Entry, bool]:
+        entry = self._entries.get(ticket.key)
+        mine = entry is None or (entry.delivered and not ticket.retry)
+        if mine:
+            entry = self._entries[ticket.key] = _Entry()
+            finished = [key for key, old in self._entries.items() if old.future.done()]
+            for key in finished[: max(0, len(self._entries) - _REMEMBERED)]:
+                del self._entries[key]
+        else:
+            self.counts["repeated"] += 1
+        assert entry is not None
+        self._entries.move_to_end(ticket.key)
+        entry.tickets.append(ticket)
+        ticket.entry = entry
+        return entry, mine
+
+    def _settle(self, entry: _Entry) -> None:
+        """Mark the samples of an answer that nobody is left to receive."""
+        lost = not entry.delivered and all(ticket.gone for ticket in entry.tickets)
+        for node in entry.nodes:
+            if not node.children:  # one that was gone on from has arrived
+                node.lost = lost
+
+    # One call.
+
+    def _reply(self, entry: _Entry, ticket: Ticket, request: Request) -> Reply:
+        started = time.time()
+        if request.n > MOST_CHOICES:
+            raise Refusal("malformed", f"n: at most {MOST_CHOICES} choices, not {request.n}")
+        with self._lock:
+            self._admit(request)
+            place = self._place(request)
+            ids = place.node.ids() if place.node else []
+            params, ignored = self._params(request)
+
+        def record() -> CallRecord:
+            return CallRecord(
+                ticket.dialect, ticket.request_id, time.time(), messages=tuple(place.rest), ignored=ignored
+            )
+
+        try:
+            added = self._render(place, ids, request)
+            call = _Call(place, [*ids, *added], len(ids), params, request)
+            choices = tuple(self._choose(entry, record(), call) for _ in range(request.n))
+        except (Refusal, ForkGymError) as error:
+            raise self._fail(record(), error) from error
+        reply = Reply(
+            self._name("reply", entry.nodes[0].turn), request, choices, tuple(call.prompt), len(call.prompt),
+            sum(len(node.completion.ids) for node in entry.nodes), request.model or self.model, int(started),
+        )  # fmt: skip
+        self._replies[reply.id] = entry.nodes[0]
+        return reply
+
+    def _admit(self, request: Request) -> None:
+        """Refuse what is over budget."""
+        if self.closed:
+            raise Refusal("over", "the episode is over")
+        if self._max_calls is not None and self._begun + request.n > self._max_calls:
+            self.ended = "calls"
+        elif self._max_tokens is not None and self.sampled_tokens >= self._max_tokens:
+            self.ended = "tokens"
+        if self.ended.startswith("engine"):
+            raise Refusal("engine", f"the episode failed: {self.ended}")
+        if self.ended not in ("", "context"):
+            raise Refusal("over", f"the episode is over: its budget of {self.ended} is used up")
+        self._begun += request.n
+
+    def _place(self, request: Request) -> Place:
+        messages = request.messages
+        if request.previous:
+            node = self._replies.get(request.previous)
+            if node is None:
+                raise Refusal("unknown", f"no reply {request.previous!r} was given in this session")
+            system = [message for message in messages if message["role"] == "system"]
+            before = [message for message in node.history() if message["role"] != "system"]
+            messages = [*system, *before, *(message for message in messages if message["role"] != "system")]
+        place = self._history.place(normalise(messages), request.tools)
+        if not place.rest and place.node is None:
+            raise Refusal("malformed", "messages: at least one is needed")
+        if place.rest and place.rest[-1]["role"] == "assistant":
+            raise Refusal("malformed", "the last message is the assistant's: a turn cannot be begun for the model")
+        return place
+
+    def _render(self, place: Place, ids: list[int], request: Request) -> list[int]:
+        """The ids that the request adds to ``ids``, which stay as they are: that is checked."""
+        try:
+            if place.node is None:
+                return self._format.start(place.rest, request.tools)
+            extended = self._format.extend(ids, place.rest)
+        except ConfigError as error:
+            raise Refusal("malformed", str(error)) from error
+        except RecursionError as error:
+            raise Refusal("malformed", "the request is nested too deeply") from error
+        if extended[: len(ids)] != ids:
+            raise HarnessError(f"chat format {self._format.name!r} rewrote tokens that were already in the stream")
+        return extended[len(ids) :]
+
+    def _params(self, request: Request) -> tuple[SamplingParams, tuple[str, ...]]:
+        """How to sample, and what of the request is not followed."""
+        ignored = [f"ignored:{option}" for option in request.ignored]
+        wanted = {"temperature": request.temperature, "top_p": request.top_p, "seed": request.seed}
+        wanted["top_k"] = None if request.top_k is None else max(0, request.top_k)
+        given = {name: value for name, value in wanted.items() if value is not None}
+        if self.sampling is None:
+            base = replace(SamplingParams(max_tokens=DEFAULT_TOKENS), **given)
+            if request.max_tokens is not None:
+                base = replace(base, max_tokens=request.max_tokens)
+        else:
+            base = self.sampling
+            ignored += [f"overridden:{name}" for name, value in given.items() if value != getattr(base, name)]
+        self.counts.update(ignored)
+        left = base.max_tokens if self._max_tokens is None else self._max_tokens - self.sampled_tokens
+        most = min(base.max_tokens, request.max_tokens or base.max_tokens, left)
+        stop = tuple(dict.fromkeys((*base.stop, *request.stop)))
+        return replace(base, max_tokens=most, stop=stop), tuple(ignored)
+
+    def _choose(self, entry: _Entry, record: CallRecord, call: _Call) -> Choice:
+        """Sample one choice and store it."""
+        start = time.perf_counter()
+        number = self._number(call.prompt, fixed=self.sampling is None and call.request.seed is not None)
+        stop_ids = self._format.stop_ids
+        completion = sample(self._policy, call.prompt, call.params, seed=self.seed, turn=number, stop_ids=stop_ids)
+        record.seconds = time.perf_counter() - start
+        record.prompt_tokens, record.sampled_tokens = len(call.prompt), len(completion.ids)
+        record.finish = completion.finish_reason
+        if completion.finish_reason == "cancelled":
+            self.ended = "cancelled"
+            raise Refusal("over", "the episode was cancelled")
+        record.turn, finish, stop_text = self._say(completion, call.params.stop)
+        record.text = self._format.decode(completion.ids)
+        names = self._store(entry, record, call, record.turn, completion)
+        pieces = tuple(self._format.decode([id]) for id in completion.ids) if call.request.logprobs else ()
+        return Choice(record.turn, names, finish, stop_text, completion.ids, completion.logprobs, pieces)
+
+    def _store(
+        self, entry: _Entry, record: CallRecord, call: _Call, turn: Turn, completion: Completion
+    ) -> tuple[str, ...]:
+        """Put one sampled turn into the history and the records, before any client can see it; returns its call ids."""
+        with self._lock:
+            if self.closed:
+                raise Refusal("over", "the episode is over")
+            names = tuple(self._name("call", len(self.calls), i) for i in range(len(turn.calls)))
+            calls = [(f"call_{id}", said.name, said.arguments) for id, said in zip(names, turn.calls, strict=True)]
+            node = self._history.add(
+                call.place, assistant(turn.text, turn.reasoning, calls), call.prompt[call.known :], completion
+            )
+            entry.nodes.append(node)
+            self.sampled_tokens += len(completion.ids)
+            self.ended = "" if self.ended == "context" else self.ended
+            if turn.malformed:
+                self.counts["malformed"] += 1
+            record.node, record.cause, record.kind = node, node.cause, node.kind
+            self.calls.append(record)
+        return tuple(id for id, _, _ in calls)
+
+    def _number(self, prompt: list[int], fixed: bool) -> int:
+        """What seeds a call: its prompt, and how often it was asked before, but not what else goes on at the time."""
+        digest = hashlib.blake2b(b",".join(b"%d" % id for id in prompt), digest_size=16).digest()
+        with self._lock:
+            self._prompts[digest] += 1
+            times = 0 if fixed else self._prompts[digest] - 1
+        return int.from_bytes(digest[:8], "big") + times
+
+    def _say(self, completion: Completion, stops: tuple[str, ...]) -> tuple[Turn, Finish, str]:
+        """What the model said as a client sees it: without the text that stopped it, and why it ended."""
+        turn = self._format.parse(completion.ids)
+        ends = [(turn.text.find(stop), stop) for stop in stops if stop in turn.text]
+        if ends and completion.finish_reason == "stop":
+            at, stop = min(ends)
+            return replace(turn, text=turn.text[:at]), "stop_text", stop
+        if completion.finish_reason == "length":
+            return turn, "length", ""
+        return turn, "calls" if turn.calls else "stop", ""
+
+    def _fail(self, record: CallRecord, error: Refusal | ForkGymError) -> Refusal:
+        """The refusal for ``error``, recorded; what the engine or the window refuses also ends the session."""
+        if isinstance(error, ContextLengthError):
+            refusal = Refusal("context", str(error))
+        elif isinstance(error, (PolicyError, HarnessError)):
+            refusal = Refusal("engine", str(error))
+        else:
+            refusal = error if isinstance(error, Refusal) else Refusal("malformed", str(error))
+        with self._lock:
+            if not self.closed:
+                record.error = refusal.message
+                self.calls.append(record)
+                if refusal.kind == "context":
+                    self.ended = "context"
+                elif refusal.kind == "engine":
+                    self.ended = f"engine: {refusal.message}"
+                self.counts[f"refused:{refusal.kind}"] += 1
+        return refusal
+
+    def _name(self, *what: Any) -> str:
+        """A name that is the same in every run of this episode and seed, and unlike any other's."""
+        return hashlib.sha256(repr((self.episode, self.seed, *what)).encode()).hexdigest()[:24]
+
+    def describe(self) -> Mapping[str, Any]:
+        """What ``GET`` of the session's path shows."""
+        return {"calls": len(self.calls), "sampled_tokens": self.sampled_tokens, "ended": self.ended}
