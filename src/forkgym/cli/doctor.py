@@ -41,7 +41,7 @@ EXTRAS: dict[str, dict[str, str]] = {
     "cad": {"build123d": "build123d", "manifold3d": "manifold3d", "trimesh": "trimesh"},
     "web": {"playwright": "playwright"},
 }  # fmt: skip
-USED = ("train", "docker", "gateway")  # the other names are kept for what comes next: installing them changes nothing yet
+USED = ("train", "docker", "gateway")  # the others are kept for what comes next: installing them changes nothing yet
 
 
 @dataclass(frozen=True)
