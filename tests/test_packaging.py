@@ -82,7 +82,7 @@ def test_wheel_declares_what_it_should(wheel: zipfile.ZipFile) -> None:
     meta = Parser().parsestr(info["METADATA"])
     assert meta["License-Expression"] == "Apache-2.0"
     extras = set(meta.get_all("Provides-Extra", []))
-    assert extras == {"train", "swe", "docker", "mcp", "vllm", "ray", "kernel", "cad", "web", "dev"}
+    assert extras == {"train", "swe", "docker", "mcp", "gateway", "vllm", "ray", "kernel", "cad", "web", "dev"}
     mandatory = [line for line in meta.get_all("Requires-Dist", []) if "extra ==" not in line]
     assert len(mandatory) <= 6
 
