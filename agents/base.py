@@ -39,12 +39,18 @@ class SamplingParams:
         """True if tokens are cut off, so that the model's own probabilities are not those sampled from."""
         return self.top_p < 1.0 or self.top_k > 0
 
+    @property
+    def shaping(self) -> dict[str, float]:
+        """What shapes the distribution, as ``Episode.sampling`` records it."""
+        return {"temperature": self.temperature, "top_p": self.top_p, "top_k": float(self.top_k)}
+
 
 @dataclass(frozen=True)
 class Completion:
     """Sampled ids with the log-probability of each (natural log), and the policy version that sampled them.
 
-    A sampled stop token is part of ``ids``. ``finish_reason`` is ``stop`` only if the model emitted a stop token.
+    A sampled stop token is part of ``ids``. ``finish_reason`` is ``stop`` only if the model emitted a stop token or
+    completed a stop text.
     """
 
     ids: tuple[int, ...]
@@ -183,9 +189,10 @@ class Episode:
     context), ``cancelled``, ``failed`` (sandbox, engine, grader, harness). ``reward`` is ``None`` unless the episode
     was scored; a failed or cancelled episode is never scored. ``group`` names the GRPO group it belongs to;
     ``parent`` is (episode id, step) for an episode that began as a fork. ``detail`` says in words what went wrong.
-    ``sampling`` holds the options that shaped the distribution sampled from: ``temperature``, ``top_p``, ``top_k``.
-    ``submission`` is what was graded, as ``forkgym.tasks.submission`` writes it, unless it is too large to be kept;
-    ``tree`` is its digest. ``permanent`` marks a failure that another try would meet again.
+    ``sampling`` holds the options that shaped the distribution sampled from: ``temperature``, ``top_p``, ``top_k``; it
+    is empty where nothing was sampled. ``submission`` is what was graded, as ``forkgym.tasks.submission`` writes it,
+    unless it is too large to be kept; ``tree`` is its digest. ``permanent`` marks a failure that another try would meet
+    again.
     """
 
     id: str

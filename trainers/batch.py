@@ -62,12 +62,17 @@ def _reason_to_leave_out(episode: Episode, truncated: TruncatedRule) -> str | No
     return None
 
 
-def build_batch(episodes: Sequence[Episode]) -> Batch:
+def build_batch(episodes: Sequence[Episode], temperature: float | None = None) -> Batch:
     """The rows of scored ``episodes``, one per segment with sampled tokens, right-padded to the longest.
 
-    ``advantage`` is zero until an estimator fills it. No episode gives an empty batch ([0, 0]). Raises
-    ``TrainerError`` if a segment's lists disagree and ``NonFiniteError`` if a sampled token has no finite logprob.
+    ``temperature`` is that at which the trainer computes the tokens' probabilities anew; ``None`` if it compares them
+    with none. ``advantage`` is zero until an estimator fills it. No episode gives an empty batch
+    ([0, 0]). Raises ``TrainerError`` if a segment's lists disagree or tokens were sampled from another distribution
+    than the one computed anew, and ``NonFiniteError`` if a sampled token has no finite logprob.
     """
+    if temperature is not None:
+        for episode in episodes:
+            _check_sampling(episode, temperature)
     rows = [
         (index, segment)
         for index, episode in enumerate(episodes)
@@ -95,6 +100,26 @@ def build_batch(episodes: Sequence[Episode]) -> Batch:
         advantage=torch.zeros(mask.shape, dtype=torch.float32),
         episodes=[episode.id for episode in episodes],
     )
+
+
+def _check_sampling(episode: Episode, temperature: float) -> None:
+    """The trainer knows the model's distribution at one temperature, and no cut one."""
+    where, sampling = f"episode {episode.id!r}", episode.sampling
+    if "temperature" not in sampling:
+        raise TrainerError(
+            f"{where} does not say how it was sampled, so its log-probabilities cannot be compared with the trainer's; "
+            "its agent must set Episode.sampling to SamplingParams.shaping"
+        )
+    if sampling.get("top_p", 1.0) < 1.0 or sampling.get("top_k", 0.0) > 0:
+        raise TrainerError(
+            f"{where} was sampled with {dict(sampling)}: a distribution cut by top_p or top_k is not computed anew, "
+            "and importance ratios would be wrong; sample with top_p 1 and top_k 0"
+        )
+    if sampling["temperature"] != temperature:
+        raise TrainerError(
+            f"{where} was sampled at temperature {sampling['temperature']:g}, but is to be trained at {temperature:g}; "
+            "set sampling.temperature to what was sampled with"
+        )
 
 
 def _check(segment: Segment, episode: str) -> None:

@@ -37,9 +37,11 @@ class TrainState:
 
     ``cursor`` counts the groups drawn from the task order. ``ledger`` lists every (task visit, sample) that was
     trained, each once. ``in_flight`` lists the groups the next step will play: a resumed run must plan the same.
+    ``version`` counts the weights given to the sampler, so that no two of a run share a number.
     """
 
     step: int = 0
+    version: int = 0
     cursor: int = 0
     elapsed_s: float = 0.0
     ledger: list[str] = field(default_factory=list[str])

@@ -84,6 +84,7 @@ class TokenGame:
         [completion] = self._policy.generate([segment.ids], replace(sampling, max_tokens=TOKENS, seed=job.seed))
         segment.append_completion(completion, 0)
         episode.segments.append(segment)
+        episode.sampling = sampling.shaping
         episode.steps.append(Step(0, "", {}, "", 0.0, 0.0))
         episode.reward = self._rule(job, completion.ids)
         if episode.reward is None:

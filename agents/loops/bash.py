@@ -72,7 +72,7 @@ class BashAgent:
         """
         if policy is None:
             raise ConfigError(f"agent {self.name!r} needs a policy")
-        record = Episode(episode, task, group, self.name, seed)
+        record = Episode(episode, task, group, self.name, seed, sampling=sampling.shaping)
         with recording(record):
             self._play(env, policy, record, sampling)
             finish(record, env)

@@ -131,5 +131,5 @@ class DemonstrationAgent:
         script = ScriptedPolicy(lambda call: self._texts(env.task)[call.turn], self._tokenizer, logprob=lambda _: 0.0)
         whole = replace(sampling, max_tokens=_UNLIMITED)
         record = self._agent.run(env, script, task=task, seed=seed, sampling=whole, episode=episode, group=group)
-        record.harness = self.name
+        record.harness, record.sampling = self.name, {}
         return record

@@ -8,25 +8,26 @@ a prefix (a group's prompt) compute it once.
 from __future__ import annotations
 
 import copy
-import math
 import random
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from forkgym.agents.base import Completion, FinishReason, SamplingParams
 from forkgym.agents.errors import ContextLengthError, PolicyError
+from forkgym.agents.policies.checks import StopTexts, check_sampling
+from forkgym.agents.policies.sampler import sample, shape
 from forkgym.agents.policies.slots import SlotCache
 from forkgym.agents.policies.support import refuse_unsupported
+from forkgym.agents.tokenizers import Tokenizer
 from forkgym.errors import ConfigError
 
-_BLOCK = 256
 _HEAD = "lm_head.weight"
 
 
@@ -36,6 +37,7 @@ class _Request:
     params: SamplingParams
     future: Future[Completion]
     draw: random.Random
+    stops: StopTexts
     slot: int = -1
     version: int = -1
     ids: list[int] = field(default_factory=list[int])
@@ -51,6 +53,7 @@ class HFPolicy:
 
     ``dtype`` is that of the copy (bfloat16 halves memory traffic; logits are always float32). ``slots`` bounds how many
     streams run at once and how many are remembered; ``context`` bounds prompt plus completion, in tokens.
+    ``tokenizer`` is needed for stop texts only. ``version`` is the first one, where a resumed run had others before.
     ``busy_seconds`` counts the wall time in which the model computed. Raises ``ConfigError`` for a model that would not
     be computed exactly.
     """
@@ -63,6 +66,8 @@ class HFPolicy:
         slots: int = 32,
         context: int = 1024,
         device: str = "cpu",
+        tokenizer: Tokenizer | None = None,
+        version: int = 0,
     ) -> None:
         config, output = model.config, model.get_output_embeddings()
         self.context = min(context, int(config.max_position_embeddings))
@@ -82,7 +87,8 @@ class HFPolicy:
         self._running: list[_Request] = []
         self._wake = threading.Condition()
         self._weights = threading.Lock()
-        self._version = 0
+        self._version = version
+        self._tokenizer = tokenizer
         self._closed = False
         self._broken: BaseException | None = None
         self.tokens_sampled = 0
@@ -93,7 +99,7 @@ class HFPolicy:
 
     @property
     def version(self) -> int:
-        """Counts calls of ``update``."""
+        """Counts calls of ``update``, from the first version on."""
         return self._version
 
     def update(self, weights: Mapping[str, Tensor]) -> int:
@@ -120,15 +126,13 @@ class HFPolicy:
         return self._version
 
     def generate(self, prompts: Sequence[Sequence[int]], params: SamplingParams) -> list[Completion]:
-        """One completion per prompt; blocks. Raises ``ContextLengthError`` or ``PolicyError``.
+        """One completion per prompt; blocks. Raises ``ContextLengthError``, ``PolicyError``, or ``ConfigError``.
 
-        If ``update`` came in between, each log-probability is that of the weights which sampled the token, and the
-        completion has the version of the oldest.
+        Greedy log-probabilities are those of the model at temperature 1, uncut. If ``update`` came in between, each
+        log-probability is that of the weights which sampled the token, and the completion has the version of the
+        oldest.
         """
-        if params.max_tokens < 1:
-            raise PolicyError(f"max_tokens must be at least 1, not {params.max_tokens}")
-        if not 0 <= params.temperature < math.inf:
-            raise PolicyError(f"temperature must be a number from 0 on, not {params.temperature}")
+        check_sampling(params)
         requests = [self._request(prompt, params, index) for index, prompt in enumerate(prompts)]
         with self._wake:
             if self._closed or self._broken:
@@ -158,7 +162,8 @@ class HFPolicy:
         if not 0 <= min(prompt) <= max(prompt) < self._head.shape[0]:
             raise PolicyError(f"token ids must lie in [0, {self._head.shape[0]}); got {min(prompt)} to {max(prompt)}")
         seed = None if params.seed is None else params.seed * 1_000_003 + index
-        return _Request(list(prompt), params, Future(), random.Random(seed))
+        stops = StopTexts(params.stop, self._tokenizer)
+        return _Request(list(prompt), params, Future(), random.Random(seed), stops)
 
     def _serve(self) -> None:
         try:
@@ -267,9 +272,7 @@ class HFPolicy:
 
     def _sample(self, batch: list[_Request], logits: Tensor) -> None:
         """Draw one token per row; a row's draw does not depend on its neighbours."""
-        hot = [r.params.temperature or 1.0 for r in batch]
-        if any(t != 1.0 for t in hot):
-            logits /= torch.tensor(hot)[:, None]
+        shape(logits, [r.params for r in batch])
         points = [None if r.params.temperature == 0 else r.draw.random() for r in batch]
         ids, picked = sample(logits, points)
         self.tokens_sampled += len(batch)
@@ -286,7 +289,7 @@ class HFPolicy:
         self._running = running
 
     def _finish_reason(self, request: _Request, token: int) -> FinishReason | None:
-        if token in request.params.stop_ids:
+        if token in request.params.stop_ids or request.stops.end(request.ids):
             return "stop"
         full = len(request.stream) >= self.context
         return "length" if full or len(request.ids) >= request.params.max_tokens else None
@@ -294,29 +297,6 @@ class HFPolicy:
     def _release(self, request: _Request, reason: FinishReason) -> None:
         self._free.append(request.slot)
         request.future.set_result(Completion(tuple(request.ids), tuple(request.logprobs), reason, request.version))
-
-
-def sample(logits: Tensor, points: Sequence[float | None]) -> tuple[list[int], list[float]]:
-    """Token ids and their log-probabilities, natural log, from ``logits`` [n, V], which are overwritten.
-
-    Row i is drawn by inverse CDF at ``points[i]`` in [0, 1), or greedily where that is ``None``. The CDF is searched
-    block by block, since a running sum over a whole vocabulary costs more than the model's own head.
-    """
-    rows = torch.arange(len(points))
-    best = logits.argmax(-1)
-    logits -= torch.logsumexp(logits, -1, keepdim=True)
-    logprobs = logits
-    width = -(-logits.shape[1] // _BLOCK) * _BLOCK
-    probs = torch.nn.functional.pad(logprobs.exp(), (0, width - logits.shape[1])).view(len(rows), -1, _BLOCK)
-    edges = probs.sum(-1, dtype=torch.float64).cumsum(-1)
-    point = torch.tensor([p or 0.0 for p in points], dtype=torch.float64)[:, None] * edges[:, -1:]
-    block = torch.searchsorted(edges, point, right=True)[:, 0].clamp(max=edges.shape[1] - 1)
-    inside = point[:, 0] - torch.where(block > 0, edges[rows, (block - 1).clamp(min=0)], torch.zeros(()))
-    cdf = probs[rows, block].double().cumsum(-1)
-    offset = torch.searchsorted(cdf, inside[:, None], right=True)[:, 0]
-    drawn = block * _BLOCK + torch.minimum(offset, (cdf < cdf[:, -1:]).sum(-1))
-    ids = torch.where(torch.tensor([p is None for p in points]), best, drawn)
-    return cast("list[int]", ids.tolist()), cast("list[float]", logprobs[rows, ids].tolist())
 
 
 def _common(a: list[int], b: list[int]) -> int:

@@ -9,6 +9,7 @@ from typing import Any
 
 from forkgym.agents.base import Completion, SamplingParams
 from forkgym.agents.errors import ContextLengthError, PolicyError
+from forkgym.agents.policies.checks import StopTexts, check_sampling
 from forkgym.agents.tokenizers import ByteTokenizer, Tokenizer
 
 
@@ -29,10 +30,10 @@ Script = Sequence[Line] | Callable[[Call], Line]
 class ScriptedPolicy:
     """Answers from ``script``: one entry per turn, or a function of the call.
 
-    A text is encoded and closed with the first stop id of the call, a ``Completion`` is returned as it is, and an
-    exception is raised. The turn is found from the prompt itself (which earlier prompt + completion it starts with), so
-    one policy serves many episodes at once, in any order. ``window`` is the context length in tokens, ``None`` for no
-    limit. ``logprob`` gives the log-probability of the i-th token of a completion.
+    A text is encoded and closed with the first stop id of the call, or cut after a stop text; a ``Completion`` is
+    returned as it is, and an exception is raised. The turn is found from the prompt itself (which earlier prompt +
+    completion it starts with), so one policy serves many episodes at once, in any order. ``window`` is the context
+    length in tokens, ``None`` for no limit. ``logprob`` gives the log-probability of the i-th token of a completion.
     """
 
     def __init__(
@@ -56,6 +57,7 @@ class ScriptedPolicy:
 
     def generate(self, prompts: Sequence[Sequence[int]], params: SamplingParams) -> list[Completion]:
         """One completion per prompt; see the class for what it holds."""
+        check_sampling(params)
         with self._lock:
             calls = [self._record(tuple(prompt), params) for prompt in prompts]
         return [self._answer(call) for call in calls]
@@ -93,8 +95,11 @@ class ScriptedPolicy:
 
     def _say(self, text: str, params: SamplingParams, room: int) -> Completion:
         whole = [*self.tokenizer.encode(text), *params.stop_ids[:1]]
+        stops = StopTexts(params.stop, self.tokenizer)
+        told = next((n for n in range(1, len(whole) + 1) if stops.end(whole[:n])), 0) if params.stop else 0
+        whole = whole[: told or None]
         ids = tuple(whole[:room])
-        stopped = bool(params.stop_ids) and len(ids) == len(whole)
+        stopped = (bool(params.stop_ids) or told > 0) and len(ids) == len(whole)
         return Completion(
             ids, tuple(self._logprob(i) for i in range(len(ids))), "stop" if stopped else "length", self.version
         )

@@ -57,6 +57,14 @@ def test_solved_episode_is_recorded_whole(make_env) -> None:
     assert json.loads(encode_episode(back)) == json.loads(encode_episode(episode))
 
 
+def test_what_shaped_the_distribution_is_recorded(make_env) -> None:
+    params = SamplingParams(max_tokens=99, temperature=0.5, top_p=0.9, top_k=40)
+    episode = BashAgent(CHAT).run(
+        make_env(), ScriptedPolicy([SUBMIT]), task="test/clamp", seed=0, sampling=params, episode="e", group="g"
+    )
+    assert decode_episode(encode_episode(episode)).sampling == {"temperature": 0.5, "top_p": 0.9, "top_k": 40}
+
+
 def test_stream_is_token_exact(make_env) -> None:
     policy = ScriptedPolicy([LOOK, FIX, SUBMIT], version=4)
     episode = play(make_env(), policy)

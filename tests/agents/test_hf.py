@@ -6,6 +6,7 @@ import math
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, MistralConfig, MistralFo
 
 from forkgym.agents.base import Completion, SamplingParams
 from forkgym.agents.errors import ContextLengthError, PolicyError
-from forkgym.agents.policies.hf import HFPolicy, sample
+from forkgym.agents.policies.hf import HFPolicy
 from forkgym.errors import ConfigError
 
 VOCABULARY = 300
@@ -167,10 +168,74 @@ def test_models_that_would_not_be_computed_exactly_are_refused() -> None:
     HFPolicy(windowed, context=16).close()
 
 
-@pytest.mark.parametrize("params", [{"max_tokens": 0}, {"temperature": -1.0}, {"temperature": math.nan}])
+@pytest.mark.parametrize(
+    "params",
+    [
+        {"max_tokens": 0},
+        {"temperature": -1.0},
+        {"temperature": math.nan},
+        {"top_p": 0.0},
+        {"top_k": -1},
+        {"stop": ("",)},
+    ],
+)
 def test_sampling_that_means_nothing_is_refused(policy: HFPolicy, params: dict[str, Any]) -> None:
-    with pytest.raises(PolicyError, match="must be"):
+    with pytest.raises(ConfigError, match="must be"):
         policy.generate([[1]], SamplingParams(**params))
+
+
+@pytest.mark.parametrize(("top_k", "top_p"), [(5, 1.0), (0, 0.6), (20, 0.5)])
+def test_logprobs_are_those_of_the_cut_distribution(
+    model: LlamaForCausalLM, policy: HFPolicy, top_k: int, top_p: float
+) -> None:
+    """Each probability is the tempered one over the mass of the tokens that could be drawn, counted here by hand."""
+    prompt = [5, 6, 7]
+    params = SamplingParams(max_tokens=12, temperature=0.8, seed=3, top_k=top_k, top_p=top_p)
+    (completion,) = policy.generate([prompt], params)
+    with torch.no_grad():
+        logits = model(input_ids=torch.tensor([prompt + list(completion.ids)])).logits[0] / 0.8
+    for k, (token, logprob) in enumerate(zip(completion.ids, completion.logprobs, strict=True)):
+        weights = sorted(torch.exp(logits[len(prompt) + k - 1].double()).tolist(), reverse=True)
+        weights = weights[: top_k or None]
+        whole, held, n = sum(weights), 0.0, 0
+        while held < top_p * whole and n < len(weights):
+            held += weights[n]
+            n += 1
+        own = torch.exp(logits[len(prompt) + k - 1, token].double()).item()
+        assert own >= weights[n - 1] * (1 - 1e-5)
+        assert logprob == pytest.approx(math.log(own / held), abs=1e-4)
+
+
+class Letters:
+    """A tokenizer double: each id is one letter."""
+
+    size = VOCABULARY
+
+    def encode(self, text: str) -> list[int]:
+        return [ord(c) - 97 for c in text]
+
+    def decode(self, ids: Any) -> str:
+        return "".join(chr(97 + i % 26) for i in ids)
+
+    def special(self, name: str) -> int:
+        raise ConfigError(name)
+
+
+def test_a_stop_text_ends_a_completion_with_the_token_that_completes_it(model: LlamaForCausalLM) -> None:
+    greedy = SamplingParams(max_tokens=20, temperature=0.0)
+    with HFPolicy(model, dtype=torch.float32, slots=2, context=64, tokenizer=Letters()) as engine:
+        (free,) = engine.generate([[4, 8, 15]], greedy)
+        text = Letters().decode(free.ids)
+        stop = text[5:8]
+        (stopped,) = engine.generate([[4, 8, 15]], replace(greedy, stop=("never", stop)))
+    assert stopped.ids == free.ids[: text.index(stop) + 3]
+    assert stopped.logprobs == pytest.approx(free.logprobs[: len(stopped.ids)], abs=1e-4)
+    assert (free.finish_reason, stopped.finish_reason) == ("length", "stop")
+
+
+def test_stop_texts_need_a_tokenizer(policy: HFPolicy) -> None:
+    with pytest.raises(ConfigError, match="give the policy a tokenizer"):
+        policy.generate([[1]], SamplingParams(stop=("x",)))
 
 
 def test_weights_of_another_shape_change_nothing(model: LlamaForCausalLM, policy: HFPolicy) -> None:
@@ -242,22 +307,3 @@ def test_many_conversations_of_many_lengths_at_once_stay_exact(model: LlamaForCa
         for thread in threads:
             thread.join()
     assert failures == []
-
-
-def test_draws_follow_the_distribution() -> None:
-    probabilities = torch.tensor([0.1, 0.0, 0.2, 0.7])
-    points = [(n + 0.5) / 1000 for n in range(1000)]
-    ids, logprobs = sample(probabilities.log().repeat(1000, 1), points)
-    assert [ids.count(token) for token in range(4)] == [100, 0, 200, 700]
-    assert logprobs == pytest.approx([probabilities[token].log().item() for token in ids], abs=1e-6)
-
-
-def test_draws_over_a_large_vocabulary_match_a_plain_search() -> None:
-    torch.manual_seed(2)
-    logits = torch.randn(40, 1000) * 3
-    points = torch.rand(40, dtype=torch.float64).tolist()
-    cumulative = torch.softmax(logits.double(), -1).cumsum(-1)
-    expected = [int((cumulative[row] <= point).sum()) for row, point in enumerate(points)]
-    greedy = logits.argmax(-1).tolist()
-    assert sample(logits.clone(), points)[0] == expected
-    assert sample(logits.clone(), [None] * 40)[0] == greedy

@@ -30,6 +30,14 @@ def test_cut_text_ends_by_length_without_a_stop_token() -> None:
     )
 
 
+def test_a_stop_text_ends_what_is_said() -> None:
+    policy = ScriptedPolicy(["say ENDmore"])
+    first = policy.generate([[1]], SamplingParams(stop=("END", "never"), stop_ids=(STOP,)))[0]
+    assert (bytes(first.ids), first.finish_reason) == (b"say END", "stop")
+    cut = ScriptedPolicy(["say ENDmore"]).generate([[1]], SamplingParams(stop=("END",), max_tokens=6))[0]
+    assert (bytes(cut.ids), cut.finish_reason) == (b"say EN", "length")
+
+
 def test_window_limits_the_completion_and_then_refuses() -> None:
     policy = ScriptedPolicy(["abc"], window=4)
     assert policy.generate([[1, 2]], PARAMS)[0].ids == (97, 98)

@@ -10,7 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forkgym.agents.base import Episode
+from forkgym.agents.base import Episode, SamplingParams
 from forkgym.trainers.advantages import group_advantage
 from forkgym.trainers.base import Batch
 from forkgym.trainers.batch import (
@@ -123,6 +123,31 @@ def test_damaged_segments_are_refused_by_name(make_episode: MakeEpisode) -> None
     bare = make_episode("bare", [[([], [4])]])
     with pytest.raises(TrainerError, match=r"'bare'.*no context"):
         build_batch([bare])
+
+
+@pytest.mark.parametrize(
+    ("sampling", "message"),
+    [
+        ({}, "does not say how it was sampled"),
+        ({"temperature": 0.7, "top_p": 1.0, "top_k": 0.0}, r"sampled at temperature 0.7, but is to be trained at 1"),
+        ({"temperature": 1.0, "top_p": 0.95, "top_k": 0.0}, "cut by top_p or top_k"),
+        ({"temperature": 1.0, "top_p": 1.0, "top_k": 50.0}, "cut by top_p or top_k"),
+    ],
+)
+def test_sampling_that_cannot_be_computed_anew_is_refused(
+    make_episode: MakeEpisode, sampling: dict[str, float], message: str
+) -> None:
+    episode = make_episode("odd", [[([1], [4])]])
+    episode.sampling = sampling
+    with pytest.raises(TrainerError, match=f"'odd'.*{message}"):
+        build_batch([episode], 1.0)
+    build_batch([episode])  # not compared: supervised
+
+
+def test_sampling_as_the_recipe_has_it_is_taken(make_episode: MakeEpisode) -> None:
+    episode = make_episode("plain", [[([1], [4])]])
+    episode.sampling = SamplingParams(temperature=0.7).shaping
+    assert build_batch([episode], 0.7).mask.tolist() == [[False, True]]
 
 
 def test_no_episode_is_an_empty_batch() -> None:
