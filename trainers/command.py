@@ -6,9 +6,9 @@ import argparse
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, NoReturn, Protocol, TypeVar
 
-from forkgym.errors import ForkGymError
+from forkgym.errors import ForkGymError, MissingExtraError
 from forkgym.trainers.events import CheckpointSaved, EvalEnded, Event, OnEvent, RunEnded, RunStarted, StepEnded
 
 R = TypeVar("R")
@@ -39,6 +39,15 @@ def command(
         sys.stderr.write(f"{type(error).__name__}: {error}\n")
         return int(getattr(error, "exit_code", 2))
     return 0
+
+
+def without(error: ModuleNotFoundError, module: str) -> NoReturn:
+    """Say what ``module`` lacks: one line and exit code 2 where it is the command, else ``MissingExtraError``."""
+    message = f"training needs the package {error.name!r}: pip install 'forkgym[train]'"
+    if module == "__main__":
+        sys.stderr.write(f"MissingExtraError: {message}\n")
+        raise SystemExit(2) from None
+    raise MissingExtraError(message) from error
 
 
 def say(event: Event) -> None:

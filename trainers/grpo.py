@@ -16,9 +16,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import torch
+try:
+    import torch
+except ModuleNotFoundError as error:
+    from forkgym.trainers.command import without
+
+    without(error, __name__)
 
 from forkgym.agents.base import Episode, SamplingParams
+from forkgym.agents.models import LanguageModel, compute_dtype
 from forkgym.agents.policies.hf import HFPolicy
 from forkgym.agents.registry import make_agent, make_format
 from forkgym.errors import ConfigError
@@ -51,7 +57,7 @@ from forkgym.trainers.events import (
 )
 from forkgym.trainers.interrupt import stop_on_signal
 from forkgym.trainers.metrics import Clock, episode_metrics, time_metrics, update_metrics
-from forkgym.trainers.models import LanguageModel, compute_dtype, load_model, swapped_in, trained_weights
+from forkgym.trainers.models import load_model, swapped_in, trained_weights
 from forkgym.trainers.plan import TaskOrder, group_jobs
 from forkgym.trainers.player import EnvPlayer, Player
 from forkgym.trainers.recipe import GrpoRecipe
@@ -80,17 +86,19 @@ class Gathered:
     silent: int = 0
 
 
-def make_player(recipe: GrpoRecipe, language: LanguageModel) -> EnvPlayer:
-    """Episodes in the recipe's environments, sampled by the model itself."""
+def make_player(recipe: GrpoRecipe, language: LanguageModel, version: int = 0) -> EnvPlayer:
+    """Episodes in the recipe's environments, sampled by the model itself, whose weights have this ``version``."""
     agent = make_agent(
         {"name": recipe.agent.name, **recipe.agent.options},
         format=make_format(recipe.agent.format, language.tokenizer),
     )
     policy = HFPolicy(
         language.model,
-        dtype=compute_dtype(recipe.model),
+        dtype=compute_dtype(recipe.model.dtype),
         slots=recipe.rollout.concurrency,
         context=recipe.sampling.context,
+        tokenizer=language.tokenizer,
+        version=version,
     )
     return EnvPlayer(
         recipe.env,
@@ -123,7 +131,7 @@ def run(
         reference = {name: w.clone() for name, w in trained_weights(language.model).items()}
         optimizer = make_optimizer(language.model, recipe.optimizer)
         state = folder.restore(language.model, optimizer)
-        play = player(language) if player else make_player(recipe, language)
+        play = player(language) if player else make_player(recipe, language, state.version)
         try:
             loop = _Loop(recipe, folder, language.model, reference, optimizer, state, play, emit)
             emit(RunStarted("grpo", state.step, recipe.steps, folder.path, resolved(recipe)))
@@ -149,7 +157,7 @@ class _Loop:
         self.optimizer, self.state, self.player, self.emit = optimizer, state, player, emit
         self.order = TaskOrder(player.tasks("train"), recipe.seed)
         self.scorer = Scorer(
-            model, compute_dtype(recipe.model), recipe.sampling.temperature, recipe.batch.micro_batch_tokens
+            model, compute_dtype(recipe.model.dtype), recipe.sampling.temperature, recipe.batch.micro_batch_tokens
         )
         held_out = player.tasks("eval")[: recipe.eval.max_tasks] if recipe.eval.every else ()
         self.eval_size = len(held_out) * recipe.eval.episodes_per_task
@@ -190,7 +198,7 @@ class _Loop:
         self._leave_if(stop)
         self.emit(PhaseStarted(step, "train"))
         with clock.phase("train"):
-            batch = build_batch(list(gathered.trained.values()))
+            batch = build_batch(list(gathered.trained.values()), self.recipe.sampling.temperature)
             batch.advantage = self._advantages(batch, list(gathered.trained.values()))
             updates = self._update(step, batch)
         metrics = {
@@ -294,6 +302,7 @@ class _Loop:
         ]
         if any(update.grad_norm is not None for update in updates):
             self.player.update(trained_weights(self.model))
+            self.state.version += 1
         return updates
 
     def _count(self, step: int, gathered: Gathered, seconds: float) -> None:

@@ -10,12 +10,18 @@ import sys
 import threading
 from pathlib import Path
 
-import torch
+try:
+    import torch
+except ModuleNotFoundError as error:
+    from forkgym.trainers.command import without
+
+    without(error, __name__)
 
 from forkgym.agents.base import Episode, SamplingParams
 from forkgym.agents.collect import Job
 from forkgym.agents.loops.bash import BashAgent
 from forkgym.agents.loops.oracle import DemonstrationAgent
+from forkgym.agents.models import LanguageModel, compute_dtype
 from forkgym.agents.records import EpisodeWriter, read_episodes
 from forkgym.agents.registry import make_agent, make_format
 from forkgym.errors import ConfigError
@@ -37,7 +43,7 @@ from forkgym.trainers.events import (
 )
 from forkgym.trainers.interrupt import stop_on_signal
 from forkgym.trainers.metrics import Clock, update_metrics
-from forkgym.trainers.models import LanguageModel, compute_dtype, load_model
+from forkgym.trainers.models import load_model
 from forkgym.trainers.plan import TaskOrder, seed_of
 from forkgym.trainers.player import EnvPlayer
 from forkgym.trainers.recipe import SftRecipe
@@ -61,7 +67,7 @@ def run(recipe: SftRecipe, *, resume: bool = False, on_event: OnEvent | None = N
         state = folder.restore(language.model, optimizer)
         episodes = demonstrations(recipe, language, folder.path, emit, stop)
         order = TaskOrder(list(episodes), recipe.seed)
-        scorer = Scorer(language.model, compute_dtype(recipe.model), 1.0, recipe.batch.micro_batch_tokens)
+        scorer = Scorer(language.model, compute_dtype(recipe.model.dtype), 1.0, recipe.batch.micro_batch_tokens)
         emit(RunStarted("sft", state.step, recipe.steps, folder.path, resolved(recipe)))
 
         metrics, slowest = dict[str, float](), 0.0

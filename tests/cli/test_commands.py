@@ -231,3 +231,12 @@ def test_interrupted_eval_keeps_what_is_finished_and_leaves_nothing(tmp_path: Pa
 def test_gc_says_what_it_removed(tmp_path: Path) -> None:
     shown, _ = process(tmp_path / "state", tmp_path, "gc", "--json").communicate(timeout=60)
     assert set(json.loads(shown)["local"].values()) <= {0}
+
+
+def test_run_takes_a_policy_by_engine(forkgym: Run, tmp_path: Path) -> None:
+    (tmp_path / "turns.yaml").write_text('- "```bash\\necho seen\\n```"\n- "```bash\\nsubmit\\n```"\n')
+    done = forkgym("run", "swe/tiny/clamp/upper-bound", "--agent", "bash", "--policy", "scripted:turns.yaml", "--json")
+    episode = json.loads(done.stdout)
+    assert (done.returncode, episode["reason"], episode["reward"]) == (1, "submitted", 0.0)
+    assert [step["observation"].startswith("seen") for step in episode["steps"]] == [True, False]
+    assert episode["sampling"]["top_p"] == 1.0

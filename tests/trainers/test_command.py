@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -53,3 +55,15 @@ def test_events_that_say_nothing_print_nothing(capsys: pytest.CaptureFixture[str
 
     assert call(run, ["--recipe", "grpo-tiny"]) == 0
     assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize("module", ["grpo", "sft"])
+def test_without_torch_the_command_says_what_to_install(module: str) -> None:
+    hidden, name = "import runpy, sys; sys.modules['torch'] = None", f"forkgym.trainers.{module}"
+    code = f"{hidden}; runpy.run_module({name!r}, run_name='__main__')"
+    done = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, timeout=100, check=False)
+    assert done.returncode == 2
+    assert done.stderr == "MissingExtraError: training needs the package 'torch': pip install 'forkgym[train]'\n"
+    code = f"{hidden}; import {name}"
+    done = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, timeout=100, check=False)
+    assert done.stderr.splitlines()[-1].startswith("forkgym.errors.MissingExtraError: training needs")

@@ -19,6 +19,7 @@ from forkgym.trainers.checkpoint import find, latest
 from forkgym.trainers.errors import InterruptedTraining
 from forkgym.trainers.events import EpisodeEnded, EvalEnded, Event, PhaseStarted, StepEnded
 from forkgym.trainers.metrics import read_metrics
+from forkgym.trainers.models import load_model, trained_weights
 from forkgym.trainers.recipe import GrpoRecipe
 from forkgym.trainers.run_folder import Result
 from forkgym.trainers.token_game import Rule, TokenGame, low_ids
@@ -198,6 +199,21 @@ def test_ctrl_c_gives_up_the_step_and_a_resumed_run_ends_as_if_nothing_had_happe
     assert result.step == 4
     assert len(game.played) == 16
     assert weights(setup) == weights(straight)
+    states = [json.loads((find(Path(run.out)) / "state.json").read_text()) for run in (straight, setup)]
+    assert [state["version"] for state in states] == [4, 4]
+
+
+def test_a_resumed_sampler_goes_on_counting_its_weights(recipe: MakeRecipe) -> None:
+    setup = recipe()
+    language = load_model(setup.model)
+    play = grpo.make_player(setup, language, version=4)
+    try:
+        assert play._policy is not None
+        assert play._policy.version == 4
+        play.update(trained_weights(language.model))
+        assert play._policy.version == 5
+    finally:
+        play.close()
 
 
 def test_the_time_budget_ends_a_run_between_steps(recipe: MakeRecipe) -> None:

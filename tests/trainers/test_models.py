@@ -9,15 +9,9 @@ import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
+from forkgym.agents.models import compute_dtype, refuse_rescaled_logits
 from forkgym.errors import ConfigError
-from forkgym.trainers.models import (
-    choose_trained,
-    compute_dtype,
-    load_model,
-    refuse_rescaled_logits,
-    swapped_in,
-    trained_weights,
-)
+from forkgym.trainers.models import choose_trained, load_model, swapped_in, trained_weights
 from forkgym.trainers.recipe import ModelSection
 
 
@@ -80,6 +74,6 @@ def test_rescaled_logits_are_refused() -> None:
 
 
 def test_what_products_are_computed_in() -> None:
-    assert compute_dtype(ModelSection(dtype="float32")) == torch.float32
-    assert compute_dtype(ModelSection(dtype="bfloat16")) == torch.bfloat16
-    assert compute_dtype(ModelSection()) in (torch.float32, torch.bfloat16)
+    assert compute_dtype("float32") == torch.float32
+    assert compute_dtype("bfloat16") == torch.bfloat16
+    assert compute_dtype(ModelSection().dtype) in (torch.float32, torch.bfloat16)

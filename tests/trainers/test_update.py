@@ -11,10 +11,11 @@ import pytest
 import torch
 
 from forkgym.agents.base import Episode
+from forkgym.agents.models import LanguageModel
 from forkgym.trainers.base import Batch
 from forkgym.trainers.batch import build_batch
 from forkgym.trainers.errors import NonFiniteError
-from forkgym.trainers.models import LanguageModel, load_model
+from forkgym.trainers.models import load_model
 from forkgym.trainers.recipe import GrpoRecipe, ModelSection, OptimizerSection
 from forkgym.trainers.update import (
     Frozen,

@@ -46,7 +46,12 @@ AgentName = Annotated[
     ),
 ]
 Model = Annotated[
-    str | None, typer.Option(help="The model of the bash agent: smollm2-135m, a model's folder, or a run's folder.")
+    str | None,
+    typer.Option(
+        "--policy",
+        "--model",
+        help="Who samples: smollm2-135m, a model's or a run's folder, or an engine (docs/policies.md).",
+    ),
 ]
 Turns = Annotated[int | None, typer.Option(min=1, help="Turns per episode instead of the task's own budget.")]
 Tokens = Annotated[int, typer.Option(min=1, help="Most tokens the model may write in one turn.")]

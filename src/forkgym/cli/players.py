@@ -1,17 +1,19 @@
-"""From ``--agent`` and ``--model`` to something that plays."""
+"""From ``--agent`` and ``--policy`` to something that plays."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from forkgym.agents.base import Agent, ChatFormat, Policy
-from forkgym.agents.registry import AGENTS, make_agent, make_format, make_policy
+from forkgym.agents.policies.opening import ENGINES, Opened, open_policy, parse_spec
+from forkgym.agents.registry import AGENTS, make_agent, make_format
+from forkgym.agents.tokenizers import Tokenizer
 from forkgym.cli.output import err
 from forkgym.errors import ConfigError, MissingExtraError
 from forkgym.registry import resolve
@@ -30,61 +32,75 @@ class Player:
 
 
 @dataclass(frozen=True)
-class _Model:
-    """What to load: a base model's section, weights over it, and how its agent was set up in training."""
+class Loaded:
+    """An open policy, and how its agent was set up in training (empty if it does not come from a run)."""
 
-    section: dict[str, Any]
-    weights: Path | None = None
-    agent: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    context: int = CONTEXT
+    policy: Policy
+    tokenizer: Tokenizer
+    agent: Mapping[str, Any]
 
 
 @contextmanager
-def player(agent: str, model: str | None, slots: int = 8) -> Generator[Player]:
-    """The agent ``agent``, with ``model`` loaded if it needs one. Raises ``ConfigError`` before anything is loaded."""
+def player(agent: str, spec: str | None, slots: int = 8) -> Generator[Player]:
+    """The agent ``agent``, with a policy if it needs one. Raises ``ConfigError`` before anything is loaded."""
     if agent in AGENTS and agent in WITHOUT_MODEL:
-        if model is not None:
-            raise ConfigError(f"agent {agent!r} uses no model; leave --model out or choose --agent bash")
+        if spec is not None:
+            raise ConfigError(f"agent {agent!r} uses no model; leave --policy out or choose --agent bash")
         yield Player(make_agent(agent))
         return
     if agent == "demonstration":
         raise ConfigError("agent 'demonstration' plays for training only; use oracle to check tasks")
     resolve("agent", agent, AGENTS)
-    if model is None:
-        raise ConfigError(f"agent {agent!r} needs a model: --model smollm2-135m, a model's folder, or a run's folder")
-    wanted = _find(model)
-    policy, tokenizer = _load(wanted, slots)
-    try:
-        chat = make_format(wanted.agent.get("format", "chatml"), tokenizer)
-        trained_with = wanted.agent.get("name") == agent
-        options: Mapping[str, Any] = wanted.agent.get("options", {}) if trained_with else {}
-        yield Player(make_agent({"name": agent, **options}, format=chat), policy, chat)
-    finally:
-        policy.close()
+    if spec is None:
+        raise ConfigError(f"agent {agent!r} needs a model: --policy smollm2-135m, a model's folder, or a run's folder")
+    with loaded(spec, slots) as found:
+        chat = make_format(found.agent.get("format", "chatml"), found.tokenizer)
+        trained_with = found.agent.get("name") == agent
+        options: Mapping[str, Any] = found.agent.get("options", {}) if trained_with else {}
+        yield Player(make_agent({"name": agent, **options}, format=chat), found.policy, chat)
 
 
-def _find(model: str) -> _Model:
-    """A model's name or folder, or the run or checkpoint whose weights are to be used."""
-    path = Path(model)
-    if not path.is_dir() or (path / "config.json").is_file():
-        return _Model({"name": model})
-    checkpoint = engine("checkpoint").find(path)
-    recipe = json.loads((checkpoint / "state.json").read_text()).get("recipe", {})
-    if "model" not in recipe:
-        raise ConfigError(f"checkpoint {checkpoint} does not say which model it is of; name a run of `forkgym train`")
-    context = recipe.get("sampling", {}).get("context", CONTEXT)
-    return _Model({**recipe["model"], "start_from": None}, checkpoint, recipe.get("agent", {}), context)
-
-
-def _load(wanted: _Model, slots: int) -> tuple[Policy, Any]:
-    models, recipe = engine("models"), engine("recipe")
-    section = recipe.ModelSection.model_validate(wanted.section)
+@contextmanager
+def loaded(spec: str, slots: int) -> Generator[Loaded]:
+    """What ``--policy`` names: as ``open_policy`` takes it, or the folder of a run or checkpoint."""
+    kind, where, options = parse_spec(spec)
+    folder = Path(where)
+    is_run = kind == "hf" and folder.is_dir() and not (folder / "config.json").is_file()
     with err.status("Loading the model (the first time takes half a minute) …"):
-        loaded = models.load_model(section)
-        if wanted.weights is not None:
-            engine("checkpoint").load_weights(wanted.weights, loaded.model)
-        options = {"dtype": models.compute_dtype(section), "slots": slots, "context": wanted.context}
-        return make_policy({"name": "hf", "model": loaded.model, **options}), loaded.tokenizer
+        opened = _open_run(folder, slots, options) if is_run else _open(spec, slots)
+    try:
+        yield opened
+    finally:
+        opened.policy.close()
+
+
+def _open(spec: str, slots: int) -> Loaded:
+    opened = open_policy(spec, slots=slots)
+    return Loaded(opened.policy, opened.tokenizer, {})
+
+
+def _open_run(folder: Path, slots: int, options: Mapping[str, Any]) -> Loaded:
+    """The weights of a run's newest checkpoint, and the agent they were trained with."""
+    checkpoints = engine("checkpoint")
+    found = checkpoints.find(folder)
+    recipe = json.loads((found / "state.json").read_text()).get("recipe", {})
+    if "model" not in recipe:
+        raise ConfigError(f"checkpoint {found} does not say which model it is of; name a run of `forkgym train`")
+    if options:
+        raise ConfigError(f"a run's folder takes no options, it has its own: leave out {', '.join(options)}")
+
+    def adapt(model: Any) -> None:
+        checkpoints.load_weights(found, model)
+
+    opened: Opened = resolve("policy engine", "hf", ENGINES)(
+        recipe["model"]["name"],
+        adapt,
+        slots=slots,
+        dtype=recipe["model"]["dtype"],
+        seed=recipe["seed"],
+        context=recipe.get("sampling", {}).get("context", CONTEXT),
+    )
+    return Loaded(opened.policy, opened.tokenizer, recipe.get("agent", {}))
 
 
 def engine(module: str) -> Any:
