@@ -50,6 +50,13 @@ class BoxSpec:
         return cls(mounts.RootSpec.from_message(message), **{name: message[name] for name in names}, nested=nested)
 
 
+def prepare() -> None:
+    """In new namespaces: what does not depend on what the sandbox will be."""
+    os.setsid()
+    forget_imports()
+    _loopback_up()
+
+
 def run(
     requests: socket.socket,
     reply: socket.socket,
@@ -58,16 +65,13 @@ def run(
     seccomp: bytes,
     leave: Callable[[], None] | None,
 ) -> NoReturn:
-    """Become the sandbox. Reports on ``reply`` whether that worked, and never returns.
+    """Become the sandbox, once prepared. Reports on ``reply`` whether that worked, and never returns.
 
     ``leave`` takes the calling thread out of the group whose memory is bounded.
     """
     try:
-        os.setsid()
         syscalls.unshare(syscalls.CLONE_NEWCGROUP)  # only now, since the root of the new one is the group we are in
         mounts.enter(spec.root, built)
-        forget_imports()
-        _loopback_up()
         socket.sethostname(spec.hostname)
         _make_workdir(spec)
         drop_privileges(spec, seccomp)

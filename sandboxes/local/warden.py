@@ -32,6 +32,7 @@ _AT_MOST_EVERY_OVER = 0.1  # and of a sandbox that is over its limit
 _SHARE = 20  # those take at most one part of so many of the time
 _HASTE = 3  # and the others, of one sandbox, one of so many
 _SLACK = 1 << 20  # bytes that commands may need to remove others
+_URGENCY = 15
 _TOO_MUCH = 256 << 20  # bytes; a sandbox that is over twice its limit and this is ended
 
 
@@ -181,6 +182,8 @@ def start(requests: socket.socket, sweep: Callable[[int], None]) -> socket.socke
         syscalls.set_name("warden")
         hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        with contextlib.suppress(PermissionError):
+            os.nice(-_URGENCY)  # on a busy machine, what it holds back would else run on for as long as it waits
         Warden(theirs, sweep).serve()
     finally:
         os._exit(1)

@@ -8,23 +8,19 @@ from __future__ import annotations
 
 import errno
 import os
+import select
 import signal
 import socket
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NoReturn
+from typing import Any
 
 from forkgym.sandboxes.guest import processes, server, syscalls, wire
 from forkgym.sandboxes.local import containers, init, mounts, seccomp, warden
 from forkgym.sandboxes.local.squash import squash
+from forkgym.sandboxes.local.stock import NAMESPACES, Stock
 
-_NAMESPACES = (
-    syscalls.CLONE_NEWNS | syscalls.CLONE_NEWPID | syscalls.CLONE_NEWNET | syscalls.CLONE_NEWIPC | syscalls.CLONE_NEWUTS
-)
-# Each sandbox has its own ids, so that limits the kernel counts by user do not couple them. The region lies above
-# those that distributions and login services hand out.
 _COPY = "/bin/cp"
-_FIRST_BASE, _RANGE, _RANGES = 0x40000000, 65536, 0x3000
 
 
 class Zygote:
@@ -35,12 +31,12 @@ class Zygote:
         self._devices = devices
         self._privileged = privileged
         self._seccomp = seccomp.program()
+        self._stock = Stock(privileged, self._become_box)
         self._warden = warden.start(requests, self._stop)
-        self._next_range = int.from_bytes(os.urandom(2)) % _RANGES  # so that two trainers rarely share one
 
     def serve(self) -> None:
         """Answer until the client is gone."""
-        while (received := wire.receive(self._requests)) is not None:
+        while (received := self._next_request()) is not None:
             message, fds = received
             reply = socket.socket(fileno=fds.pop(0))
             try:
@@ -51,68 +47,57 @@ class Zygote:
                 wire.close_all(fds)
                 reply.close()
 
-    def _do_create(self, message: dict[str, Any], fds: list[int], reply: socket.socket) -> None:
-        spec = init.BoxSpec.from_message(message, nested=not self._privileged)
-        go, started = wire.pair()
-        groups, outside = _open_groups(message["join"], fds), _open_groups(message["leave"], fds)
-        flags = _NAMESPACES | (syscalls.CLONE_NEWUSER if self._privileged else 0)
-        pid = syscalls.clone_process(flags)
-        if pid == 0:
-            self._become_box(spec, started, socket.socket(fileno=fds[0]), reply, groups, outside)
-        started.close()
-        pidfd = -1
+    def _next_request(self) -> tuple[dict[str, Any], list[int]] | None:
+        """The next request; as long as there is none, get ready for it."""
+        poll = select.poll()
+        poll.register(self._requests, select.POLLIN)
         try:
-            pidfd = os.pidfd_open(pid)
-            ids = self._map_ids(pid)
-            try:
-                built = mounts.build(spec.root, ids, self._devices)
-            finally:
-                if ids.userns >= 0:
-                    os.close(ids.userns)
-            wire.send(reply, {"pid": pid, "base": ids.base}, [pidfd])
-            place = os.path.dirname(spec.root.layers[0])
-            warden.watch(self._warden, pidfd, place, message["disk"], message["wall"])
-            wire.send(go, {}, built)
-            wire.close_all(built)
-        finally:
-            go.close()  # without the mounts, this tells the child to end
-            if pidfd >= 0:
-                os.close(pidfd)
+            while self._stock.short and not poll.poll(0):
+                self._stock.add()
+        except OSError:
+            pass  # too many processes or files at this moment: then each is made when it is needed
+        return wire.receive(self._requests)
 
-    def _become_box(
-        self,
-        spec: init.BoxSpec,
-        started: socket.socket,
-        own: socket.socket,
-        reply: socket.socket,
-        groups: list[int],
-        outside: list[int],
-    ) -> NoReturn:
-        """Whatever fails here is reported and ends the child: if it went on, it would be a second zygote."""
+    def _do_create(self, message: dict[str, Any], fds: list[int], reply: socket.socket) -> None:
+        spec = mounts.RootSpec.from_message(message)
+        groups, outside = _open_groups(message["join"], fds), _open_groups(message["leave"], fds)
+        blank = self._stock.take()
         try:
+            built = mounts.build(spec, blank.ids, self._devices)
+            try:
+                wire.send(reply, {"pid": blank.pid, "base": blank.ids.base}, [blank.pidfd])
+                place = os.path.dirname(spec.layers[0])
+                warden.watch(self._warden, blank.pidfd, place, message["disk"], message["wall"])
+                order = {**message, "join": len(groups), "leave": len(outside)}
+                wire.send(blank.orders, order, [fds[0], reply.fileno(), *groups, *outside, *built])
+            finally:
+                wire.close_all(built)
+        finally:
+            blank.close()  # without an order it ends
+
+    def _become_box(self, orders: socket.socket) -> None:
+        """What a blank runs. It must not return: it would be a second zygote."""
+        syscalls.close_others([orders.fileno()])
+        syscalls.set_name("init")
+        init.prepare()
+        received = wire.receive(orders)
+        orders.close()
+        if received is None:
+            return
+        message, (own, answers, *fds) = received
+        reply = socket.socket(fileno=answers)
+        try:
+            spec = init.BoxSpec.from_message(message, nested=not self._privileged)
+            groups, fds = fds[: message["join"]], fds[message["join"] :]
+            outside, built = fds[: message["leave"]], fds[message["leave"] :]
             _join_groups(groups)
-            syscalls.close_others([started.fileno(), own.fileno(), reply.fileno(), *outside])
-            received = wire.receive(started)
-            started.close()
-            if received is not None:
-                if self._privileged:
-                    _become_root()
-                syscalls.set_name("init")
-                leave = partial(_join_groups, outside) if outside else None
-                init.run(own, reply, spec, received[1], self._seccomp, leave)
+            wire.close_all(groups)
+            if self._privileged:
+                _become_root()
+            leave = partial(_join_groups, outside) if outside else None
+            init.run(socket.socket(fileno=own), reply, spec, built, self._seccomp, leave)
         except BaseException as error:
             self._report(reply, error)
-        finally:
-            os._exit(1)
-
-    def _map_ids(self, pid: int) -> mounts.Ids:
-        if not self._privileged:
-            return mounts.Ids()
-        base = _FIRST_BASE + self._next_range * _RANGE
-        self._next_range = (self._next_range + 1) % _RANGES
-        for name in ("uid_map", "gid_map"):
-            _write(f"/proc/{pid}/{name}", f"0 {base} {_RANGE}")
-        return mounts.Ids(base, os.open(f"/proc/{pid}/ns/user", os.O_RDONLY | os.O_CLOEXEC))
 
     def _do_freeze(self, message: dict[str, Any], fds: list[int], reply: socket.socket) -> None:
         self._inside(fds[0], reply, mounts.freeze)
@@ -203,7 +188,7 @@ class Zygote:
             status = os.waitpid(pid, 0)[1]
             wire.send(reply, {"code": os.waitstatus_to_exitcode(status)})
 
-        self._inside(pidfd, reply, run, _NAMESPACES | syscalls.CLONE_NEWCGROUP)
+        self._inside(pidfd, reply, run, NAMESPACES | syscalls.CLONE_NEWCGROUP)
 
     def _do_sweep(self, message: dict[str, Any], fds: list[int], reply: socket.socket) -> None:
         """Kill as root, which the first process is not: everything since ``since`` and not below ``keep``."""
@@ -269,6 +254,7 @@ class Zygote:
             return
         try:
             self._requests.close()
+            self._stock.close()
             action()
             wire.send(reply, {"ok": True})
         except BaseException as error:
@@ -317,8 +303,3 @@ def _become_root() -> None:
     """Take id 0 of the namespace just entered."""
     os.setresgid(0, 0, 0)
     os.setresuid(0, 0, 0)
-
-
-def _write(path: str, text: str) -> None:
-    with open(path, "w") as file:
-        file.write(text)
