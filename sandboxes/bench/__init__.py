@@ -28,7 +28,10 @@ TRAJECTORIES, STEPS = 1_000_000, 150
 
 @dataclass(frozen=True)
 class Effort:
-    """How much is measured: repetitions, seconds per concurrency, sandboxes at once, cycles of the leak test."""
+    """How much is measured: repetitions, seconds per concurrency, sandboxes at once, cycles of the leak test.
+
+    ``rest``: seconds before each fork that is called rested, as a model thinks between two.
+    """
 
     repetitions: int = 100
     baseline_repetitions: int = 10
@@ -37,6 +40,7 @@ class Effort:
     depths: tuple[int, ...] = (0, 8, 32, 64)
     alive: int = 100
     cycles: int = 1000
+    rest: float = 2.0
 
     def __post_init__(self) -> None:
         for name in ("repetitions", "baseline_repetitions", "alive", "cycles"):
@@ -54,7 +58,7 @@ class Effort:
         )
 
 
-QUICK = Effort(5, 2, (1, 8), 0.5, (0, 4), 8, 20)
+QUICK = Effort(5, 2, (1, 8), 0.5, (0, 4), 8, 20, rest=0.1)
 
 
 def run(
@@ -92,7 +96,7 @@ def _backend(backend: Backend, spec: SandboxSpec, effort: Effort, say: Callable[
     if can.isolation == "container":
         effort = effort.for_containers()
     say(f"{backend.name}: single operations")
-    timings = operations.operations(backend, spec, effort.repetitions)
+    timings = operations.operations(backend, spec, effort.repetitions, effort.rest)
     found["operations"] = {name: timing.report() for name, timing in timings.items()}
     found["rollouts"] = rollouts(timings)
     say(f"{backend.name}: cycles per second")
@@ -135,8 +139,11 @@ def _ratios(document: Mapping[str, Any]) -> dict[str, dict[str, float]]:
     bare = document["baseline"]
     ratios: dict[str, dict[str, float]] = {}
     for name, found in document["backends"].items():
-        both = [operation for operation in found["operations"] if operation in bare["operations"]]
-        times = {one: bare["operations"][one]["p50_ms"] / found["operations"][one]["p50_ms"] for one in both}
+        times = {
+            operation: theirs["p50_ms"] / ours["p50_ms"]
+            for operation, ours in found["operations"].items()
+            if (theirs := bare["operations"].get(operations.unrested(operation))) is not None
+        }
         for ours, theirs in zip(found["rates"], bare["rates"], strict=True):
             times[f"cycles/s at {ours['concurrency']}"] = ours["cycles_per_s"] / theirs["cycles_per_s"]
         times["worker-hours"] = bare["rollouts"]["worker_hours"] / found["rollouts"]["worker_hours"]

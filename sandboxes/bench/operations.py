@@ -6,6 +6,7 @@ import contextlib
 import time
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +19,19 @@ SEED = "/work/seed"
 # One process writes all of them; the same is done in every backend and in the baseline.
 WRITE_TREE = ["split", "-b", str(FILE_SIZE), "-a", "3", "-d", SEED, "/work/tree-"]
 _STARTERS = 8
+_RESTED = ", rested"
 
 
-def operations(backend: Backend, spec: SandboxSpec, n: int) -> dict[str, Timing]:
-    """Each operation ``n`` times, the slow ones less often, one after the other in one sandbox."""
+def unrested(operation: str) -> str:
+    """The operation without the rest before it, as the baseline has it, which keeps nothing ready."""
+    return operation.removesuffix(_RESTED)
+
+
+def operations(backend: Backend, spec: SandboxSpec, n: int, rest: float) -> dict[str, Timing]:
+    """Each operation ``n`` times, the slow ones less often, one after the other in one sandbox.
+
+    Forks come twice: one after the other, and after ``rest`` seconds, when what is kept ready is ready again.
+    """
     made: list[Sandbox] = []
     few = max(3, n // 5)
 
@@ -50,8 +60,16 @@ def operations(backend: Backend, spec: SandboxSpec, n: int) -> dict[str, Timing]
 
         with _snapshots(backend) as take:
             found["snapshot"] = measure(lambda: take(box), few, before=write)
-        found["fork 1"] = measure(lambda: made.extend(box.fork(1)), few, before=write, after=end)
-        found["fork 8"] = measure(lambda: made.extend(box.fork(8)), few, before=write, after=end)
+        found["fork 1"] = measure(partial(_fork, box, 1, made), few, before=write, after=end)
+        found["fork 8"] = measure(partial(_fork, box, 8, made), few, before=write, after=end)
+
+        def pause() -> None:
+            write()
+            time.sleep(rest)
+
+        for count in (1, 8):
+            timing = measure(partial(_fork, box, count, made), few, warmup=1, before=pause, after=end)
+            found[f"fork {count}{_RESTED}"] = timing
     return found
 
 
@@ -135,6 +153,10 @@ def done(result: ExecResult) -> None:
     """A benchmark's command must not fail. Raises ``SandboxError``."""
     if not result.ok:
         raise SandboxError(f"a command of the benchmark failed in the sandbox: {result}")
+
+
+def _fork(box: Sandbox, count: int, made: list[Sandbox]) -> None:
+    made.extend(box.fork(count))
 
 
 def _answers(box: Sandbox) -> bool:

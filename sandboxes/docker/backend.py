@@ -39,7 +39,7 @@ class DockerBackend:
     ``fork``: "overlay" (milliseconds; needs root and the daemon on this host, and Linux 6.15), "commit" (by images of
     the daemon), or "auto", the first of them that works here; ``capabilities().tier`` says which one it is.
     ``url``: the socket of the daemon instead of ``DOCKER_HOST``. ``patience``: seconds to wait for an answer of the
-    daemon. ``spares``: containers kept ready once a sandbox was forked.
+    daemon. ``spares``: the most containers that are kept ready, once a sandbox was forked into as many.
     """
 
     name = BACKEND
@@ -47,7 +47,7 @@ class DockerBackend:
     _sweeping = threading.Lock()
 
     def __init__(
-        self, *, fork: Fork = "auto", url: str | None = None, patience: float = PATIENCE, spares: int = 2
+        self, *, fork: Fork = "auto", url: str | None = None, patience: float = PATIENCE, spares: int = 8
     ) -> None:
         if fork not in get_args(Fork):
             raise ConfigError(f"fork is {fork!r}; allowed: {', '.join(get_args(Fork))}")

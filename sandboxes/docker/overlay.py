@@ -83,7 +83,7 @@ class OverlaySandbox(DockerSandbox, LayeredSandbox):
 
     def _siblings(self, frozen: Frozen, count: int) -> Sequence[Sandbox]:
         children = start_all(lambda: OverlaySandbox(self._host, self.spec, frozen, self._base), count)
-        self._host.spares.keep(self._container.config)
+        self._host.spares.keep(self._container.config, count)
         return children
 
     def _discard(self) -> None:

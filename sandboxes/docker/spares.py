@@ -16,16 +16,17 @@ _START_PATIENCE = 30.0  # seconds; a daemon that takes longer leaves something f
 
 
 class Spares:
-    """Up to ``size`` idle containers of each configuration that is to be kept ready.
+    """Idle containers of each configuration that is kept ready: as many as were asked for at once, up to ``most``.
 
     They live as long as a container like them is in use.
     """
 
-    def __init__(self, start: Callable[[Config], Container], size: int) -> None:
+    def __init__(self, start: Callable[[Config], Container], most: int) -> None:
         self._start = start
-        self._size = size
+        self._most = most
         self._used: Counter[Config] = Counter()
-        self._idle: dict[Config, list[Container]] = {}  # has the configurations to be kept ready
+        self._idle: dict[Config, list[Container]] = {}  # has the configurations to be kept ready,
+        self._wanted: dict[Config, int] = {}  # and how many of each
         self._filling: dict[Config, threading.Thread] = {}
         self._lock = threading.Lock()
         launcher.owned.add(self)
@@ -49,17 +50,20 @@ class Spares:
         with self._lock:
             self._used[config] -= 1
             unneeded = [] if self._used[config] else self._idle.pop(config, [])
+            if not self._used[config]:
+                self._wanted.pop(config, None)
         for container in unneeded:
             container.kill()
             container.remove()
 
-    def keep(self, config: Config) -> None:
-        """From now on have some ready, made in the background."""
+    def keep(self, config: Config, count: int) -> None:
+        """From now on have ``count`` ready, if not more were wanted before; made in the background."""
         with self._lock:
             if not self._used[config]:
                 return
             idle = self._idle.setdefault(config, [])
-            if len(idle) >= self._size or config in self._filling:
+            self._wanted[config] = min(self._most, max(count, self._wanted.get(config, 0)))
+            if len(idle) >= self._wanted[config] or config in self._filling:
                 return
             thread = threading.Thread(target=self._fill, args=(config,), name="forkgym-spares", daemon=True)
             self._filling[config] = thread
@@ -108,4 +112,4 @@ class Spares:
 
     def _wants(self, config: Config) -> bool:
         with self._lock:
-            return config in self._idle and len(self._idle[config]) < self._size
+            return config in self._idle and len(self._idle[config]) < self._wanted[config]
