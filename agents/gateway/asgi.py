@@ -21,12 +21,12 @@ from starlette.requests import Request as Http
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from forkgym.agents.gateway.dialects import chat
+from forkgym.agents.gateway.dialects import chat, messages, responses
 from forkgym.agents.gateway.session import Session, Ticket
 from forkgym.agents.gateway.wire import Dialect, Event, Refusal, parse_body
 
-SAMPLED: Mapping[str, Dialect] = {"/chat/completions": chat}
-COUNTED: Mapping[str, Dialect] = {}
+SAMPLED: Mapping[str, Dialect] = {"/chat/completions": chat, "/messages": messages, "/responses": responses}
+COUNTED: Mapping[str, Dialect] = {"/messages/count_tokens": messages}
 _EPISODE = re.compile(r"/e/([^/]+)(/.*)?")
 _VERSION = re.compile(r"^(/v1(beta|alpha)?)+(?=/|$)")
 _IDS = ("idempotency-key", "x-request-id")

@@ -225,6 +225,14 @@ def parts(content: Any, where: str, kinds: Sequence[str]) -> str:
     return "\n".join(found)
 
 
+def unfollowed(body: Mapping[str, Any], names: Sequence[str]) -> list[str]:
+    """Which of the options ``names`` are set to something, and a choice of tools that nothing here can enforce."""
+    found = [name for name in names if body.get(name)]
+    choice = body.get("tool_choice")
+    kind = cast(dict[str, Any], choice).get("type") if isinstance(choice, dict) else choice
+    return found if kind in (None, "auto") else [*found, "tool_choice"]
+
+
 def assistant(content: str, reasoning: str = "", calls: Sequence[tuple[str, str, str]] = ()) -> Message:
     """An assistant's message; ``calls`` are (id, name, arguments as JSON text)."""
     message: dict[str, Any] = {"role": "assistant", "content": content}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from forkgym.agents.gateway.wire import (
@@ -24,6 +24,7 @@ from forkgym.agents.gateway.wire import (
     record,
     text,
     texts,
+    unfollowed,
 )
 
 name = "chat"
@@ -62,14 +63,8 @@ def read(body: Mapping[str, Any]) -> Request:
         seed=integer(body.get("seed"), "seed", -(2**63)),
         logprobs=flag(body.get("logprobs"), "logprobs"),
         token_ids=flag(body.get("return_token_ids"), "return_token_ids"),
-        ignored=ignored(body, _UNKNOWN) + _formats(body),
+        ignored=unfollowed(body, _UNKNOWN) + _formats(body),
     )
-
-
-def ignored(body: Mapping[str, Any], names: Sequence[str]) -> list[str]:
-    """Which of ``names`` are set to something, and a choice of tools that nothing can enforce."""
-    found = [key for key in names if body.get(key)]
-    return found if body.get("tool_choice") in (None, "auto") else [*found, "tool_choice"]
 
 
 def _formats(body: Mapping[str, Any]) -> list[str]:
