@@ -5,6 +5,7 @@ AgentError (RuntimeError)
 ├── ContextLengthError the prompt no longer fits the window: ends the episode as truncated(context)
 ├── HarnessError       an external harness crashed or hung: `failed(harness)`
 ├── ReplayError        the machine failed while an episode was replayed: nothing can be said about the episode
+├── InstallError       a harness is not installed, or could not be: nothing was started
 └── FailureBudgetError too large a share of episodes failed: the run stops and says why
 """
 
@@ -31,6 +32,10 @@ class HarnessError(AgentError):
 
 class ReplayError(AgentError):
     """A sandbox or the grader failed during a replay."""
+
+
+class InstallError(AgentError):
+    """An external agent program is not there."""
 
 
 class FailureBudgetError(AgentError):

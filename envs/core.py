@@ -36,9 +36,9 @@ from forkgym.envs.text import cap, valid, written
 from forkgym.envs.tools.registry import build
 from forkgym.envs.world import Holdings, World
 from forkgym.errors import ConfigError
-from forkgym.sandboxes.base import Backend, Limits, Sandbox
+from forkgym.sandboxes.base import Backend, Limits, Mount, Sandbox
 from forkgym.sandboxes.errors import SnapshotError
-from forkgym.tasks.base import Submission, Task, Verdict
+from forkgym.tasks.base import Budget, Submission, Task, Verdict
 from forkgym.tasks.errors import GradingError
 from forkgym.tasks.loader import Spec
 from forkgym.tasks.submission import digest
@@ -59,7 +59,8 @@ class CodingEnv(gym.Env[Observation, ToolCall]):
     - ``tasks``: whatever ``forkgym.tasks.load`` takes: a pattern such as ``"swe/tiny/*"``, a path, a task, a task set.
       ``split`` keeps one split of it.
     - ``sandbox``: a backend's name or object. ``limits`` replaces the tasks' own sandbox limits: ``Limits``, or a
-      mapping such as ``{"memory": "512M"}``.
+      mapping such as ``{"memory": "512M"}``. ``mounts`` are directories of the host shown read-only in the agent's
+      sandbox and its forks, never in a grader's.
     - ``tools``: names or tool objects; ``None`` takes those that the tasks name, which must then be the same for all.
     - ``reward``: a named function of the evidence, a dotted path, a function, or a weighted sum such as
       ``{"weights": {"resolved": 1, "minimal": 0.2}, "gate": "applies"}``. ``reward_mode``: ``final`` (at the end),
@@ -81,6 +82,7 @@ class CodingEnv(gym.Env[Observation, ToolCall]):
         split: str | None = None,
         sandbox: str | Backend = "local",
         limits: Limits | Mapping[str, object] | None = None,
+        mounts: Sequence[Mount] = (),
         tools: Sequence[str | Tool] | None = None,
         reward: str | RewardFunction | Mapping[str, Any] = "resolved",
         reward_mode: RewardMode = "final",
@@ -100,7 +102,7 @@ class CodingEnv(gym.Env[Observation, ToolCall]):
         checks.check_positive("max_observation_chars", max_observation_chars)
         checks.check_positive("max_seconds", max_seconds, whole=False)
         self.render_mode = render_mode
-        self._world = World(tasks, split, sandbox, limits)
+        self._world = World(tasks, split, sandbox, limits, mounts)
         self._tools = build(self._world.common_tools() if tools is None else tools)
         self._reward = rewards.build(reward)
         self._mode = reward_mode
@@ -213,6 +215,11 @@ class CodingEnv(gym.Env[Observation, ToolCall]):
     def task(self) -> Task:
         """The task of the current episode."""
         return self._current("task").task
+
+    @property
+    def left(self) -> Budget:
+        """What is left of the running episode's budget; ``None`` where there is no limit."""
+        return self._running("left").left()
 
     @property
     def transcript(self) -> list[tuple[str, str]]:

@@ -70,6 +70,15 @@ class EpisodeState:
         """What is left of the time budget; infinite without one."""
         return float("inf") if self.budget.seconds is None else max(0.0, self.budget.seconds - self.seconds)
 
+    def left(self) -> Budget:
+        """The budget that is not used up yet."""
+        whole = self.budget
+        return Budget(
+            turns=None if whole.turns is None else max(0, whole.turns - self.turn),
+            seconds=None if whole.seconds is None else self.seconds_left,
+            tokens=None if whole.tokens is None else max(0, whole.tokens - self.tokens),
+        )
+
     def exhausted(self) -> TruncationReason | None:
         """The first limit that is used up."""
         budget = self.budget

@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
-from collections.abc import Mapping
+import posixpath
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -14,7 +15,7 @@ from forkgym import sandboxes
 from forkgym import tasks as task_room
 from forkgym.errors import ConfigError
 from forkgym.registry import unknown
-from forkgym.sandboxes.base import Backend, Limits, Sandbox
+from forkgym.sandboxes.base import Backend, Limits, Mount, Sandbox
 from forkgym.sandboxes.errors import SandboxError
 from forkgym.sandboxes.limits import parse_limits
 from forkgym.tasks.base import Submission, Task, Verdict
@@ -28,11 +29,17 @@ from forkgym.tasks.workspace import Bases, spec_of
 class World:
     """A task set and a backend. Refuses at construction what the backend cannot do.
 
-    Environments of one process that name the same backend share its prepared tasks.
+    Environments of one process that name the same backend share its prepared tasks. ``mounts`` are for the agent's
+    sandbox alone: no grader ever sees them.
     """
 
     def __init__(
-        self, tasks: Spec, split: str | None, sandbox: str | Backend, limits: Limits | Mapping[str, object] | None
+        self,
+        tasks: Spec,
+        split: str | None,
+        sandbox: str | Backend,
+        limits: Limits | Mapping[str, object] | None,
+        mounts: Sequence[Mount] = (),
     ) -> None:
         self.tasks: TaskSet = task_room.load(tasks, split=split)
         if not len(self.tasks):
@@ -42,6 +49,7 @@ class World:
         named = isinstance(sandbox, str)
         self._bases, self._images = _shared(sandbox, os.getpid()) if named else _bases(sandbox)
         self._limits = limits if limits is None or isinstance(limits, Limits) else parse_limits(limits)
+        self._mounts = tuple(mounts)
         self._common_tools: frozenset[str] | None = None
         self._checked(self.tasks[0])
 
@@ -61,11 +69,11 @@ class World:
 
     def prepare(self, task: Task) -> Sandbox:
         """A sandbox in which the task can begin."""
-        return self._bases.box(task)
+        return self._bases.box(task, self._mounts)
 
     def restore(self, task: Task, snapshot: str) -> Sandbox:
         """A sandbox in the state of this snapshot."""
-        return self._bases.backend.create(spec_of(task), snapshot)
+        return self._bases.backend.create(spec_of(task, self._mounts), snapshot)
 
     def forget(self, snapshot: str) -> None:
         """Delete a snapshot; one that is gone already is no error."""
@@ -99,6 +107,12 @@ class World:
                 f"task {task.id!r} names the tools {', '.join(task.tools)}, but this environment was made for "
                 f"{', '.join(sorted(self._common_tools or ()))}; give tools= or keep such tasks apart"
             )
+        for mount in self._mounts:
+            if f"{posixpath.normpath(mount.target)}/".startswith(f"{posixpath.normpath(task.workdir)}/"):
+                raise ConfigError(
+                    f"task {task.id!r}: a mount at {mount.target} lies in its working directory {task.workdir} and "
+                    "would be handed in with the work; mount it elsewhere"
+                )
         return task if self._limits is None else replace(task, limits=self._limits)
 
 

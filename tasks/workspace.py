@@ -10,7 +10,7 @@ from collections import OrderedDict
 from collections.abc import Generator
 from dataclasses import dataclass, field
 
-from forkgym.sandboxes.base import Backend, Sandbox, SandboxSpec, Snapshot
+from forkgym.sandboxes.base import Backend, Mount, Sandbox, SandboxSpec, Snapshot
 from forkgym.sandboxes.errors import SandboxError, SnapshotError
 from forkgym.sandboxes.state import Owner
 from forkgym.tasks import submission, tree
@@ -23,9 +23,9 @@ BASE_CEILING = 2 << 30
 _LABEL = "task-base"
 
 
-def spec_of(task: Task) -> SandboxSpec:
-    """The sandbox that the task asks for."""
-    return SandboxSpec(task.image, task.limits, task.network, task.user, task.workdir, task.env)
+def spec_of(task: Task, mounts: tuple[Mount, ...] = ()) -> SandboxSpec:
+    """The sandbox that the task asks for, with ``mounts`` of whoever works in it."""
+    return SandboxSpec(task.image, task.limits, task.network, task.user, task.workdir, task.env, mounts)
 
 
 def prepare(box: Sandbox, task: Task) -> None:
@@ -66,17 +66,18 @@ class Bases:
         self._bases: OrderedDict[str, _Base] = OrderedDict()
         self.close = weakref.finalize(self, _release, backend, self._bases, os.getpid())
 
-    def box(self, task: Task) -> Sandbox:
+    def box(self, task: Task, mounts: tuple[Mount, ...] = ()) -> Sandbox:
         """A clean sandbox in which the task can begin. Raises ``GradingError`` (set-up) and ``SandboxError``."""
+        spec = spec_of(task, mounts)
         with self._base(task) as base:
             snapshot = base.snapshot
             try:
-                return self.backend.create(spec_of(task), snapshot=snapshot)
+                return self.backend.create(spec, snapshot=snapshot)
             except SnapshotError:  # somebody removed it; it can be made again
                 with base.lock:
                     if base.snapshot == snapshot:
                         self._make(base, task)
-                return self.backend.create(spec_of(task), snapshot=base.snapshot)
+                return self.backend.create(spec, snapshot=base.snapshot)
 
     def tree(self, task: Task) -> Tree:
         """What stands in the task's working directory at the start, without contents. Raises as ``box`` does."""
