@@ -51,7 +51,7 @@ class Harness:
     """An agent program and how to run it.
 
     - ``packages``: what to install, with versions, from the registry of ``manager``; ``python``: the version that a
-      ``pip`` harness needs; ``node``: whether one of ``npm`` needs Node.js.
+      ``pip`` harness needs (empty: that of ForkGym itself); ``node``: whether one of ``npm`` needs Node.js.
     - ``launch``: how to start it on one task.
     - ``shell``: the tool call (name, arguments) by which its model runs a shell command; ``done``: the call by which
       the model ends the work, ``None`` if an answer without a call does. Only the conformance check uses them.
@@ -67,7 +67,7 @@ class Harness:
     launch: Callable[[Place], Launch]
     shell: Callable[[str], tuple[str, Mapping[str, Any]]]
     done: tuple[str, Mapping[str, Any]] | None = None
-    python: str = "3.11"
+    python: str = ""
     node: bool = True
     prompt_tokens: int = 0
     exit_codes: tuple[int, ...] = (0,)

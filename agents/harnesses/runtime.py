@@ -6,6 +6,7 @@ import functools
 import hashlib
 import json
 import os
+import platform
 import shutil
 import subprocess
 import sys
@@ -23,7 +24,11 @@ _LOOK = """import json, os, sys, sysconfig
 print(json.dumps({"version": "%d.%d" % sys.version_info[:2], "executable": os.path.realpath(sys.executable),
     "stdlib": sysconfig.get_path("stdlib"), "libraries": sysconfig.get_config_var("LIBDIR")}))
 """
-_UNUSED = ("site-packages", "dist-packages", "test", "tests", "idlelib", "turtledemo", "lib2to3", "__pycache__")
+_UNUSED = ("site-packages", "dist-packages", "test", "tests", "idlelib", "turtledemo", "lib2to3")
+# The loader finds the interpreter's own library; a variable would be handed on to the commands of the harness's model.
+_LOADERS = {"x86_64": "/lib64/ld-linux-x86-64.so.2", "aarch64": "/lib/ld-linux-aarch64.so.1"}
+
+CURRENT = f"{sys.version_info[0]}.{sys.version_info[1]}"
 
 
 def place(version: str) -> str:
@@ -34,7 +39,7 @@ def place(version: str) -> str:
 def argv(version: str) -> tuple[str, ...]:
     """The command line that starts it there, isolated from the variables and modules of whatever it works on."""
     root = place(version)
-    return ("/usr/bin/env", f"LD_LIBRARY_PATH={root}/lib", f"{root}/bin/python{version}", "-I")
+    return (_LOADERS[platform.machine()], "--library-path", f"{root}/lib", f"{root}/bin/python{version}", "-I")
 
 
 def command(version: str) -> Path:

@@ -1,7 +1,6 @@
 """Starts a Python harness inside the sandbox: ``start.py MODULE ARGUMENTS...`` runs ``python -m MODULE ARGUMENTS...``.
 
-The packages beside this file are found without a variable that the harness would hand on to the commands of its model,
-and what the interpreter itself needed is taken out of the environment again.
+The packages beside this file are found without a variable that the harness would hand on to the commands of its model.
 """
 
 import os
@@ -10,7 +9,6 @@ import site
 import sys
 
 if __name__ == "__main__":
-    os.environ.pop("LD_LIBRARY_PATH", None)
     site.addsitedir(os.path.join(os.path.dirname(os.path.abspath(__file__)), "site"))
     del sys.argv[0]
     runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)

@@ -36,19 +36,18 @@ _PATIENCE = 1800.0  # seconds for one command of an installation
 
 @dataclass(frozen=True)
 class Installed:
-    """A harness that can be run: its ``folder``, and for a Python program the folder of its interpreter."""
+    """A harness that can be run: its ``folder`` and that of a Python interpreter, whose ``version`` is 3.11 or so."""
 
     harness: Harness
     folder: Path
-    python: Path | None
+    python: Path
+    version: str
 
     @property
     def mounts(self) -> tuple[Mount, ...]:
         """What a sandbox must show."""
-        found = [Mount(str(self.folder), f"{ROOT}/{self.harness.name}")]
-        if self.python is not None:
-            found.append(Mount(str(self.python), runtime.place(self.harness.python)))
-        return tuple(found)
+        own = Mount(str(self.folder), f"{ROOT}/{self.harness.name}")
+        return (own, Mount(str(self.python), runtime.place(self.version)))
 
 
 def store_dir() -> Path:
@@ -65,8 +64,7 @@ def find(harness: Harness) -> Installed | None:
     record = state.read_json(folder / _META)
     if record is None:
         return None
-    python = record.get("python")
-    return Installed(harness, folder, None if python is None else folder.parent / python)
+    return Installed(harness, folder, folder.parent / record["python"], version_of(harness))
 
 
 def require(harness: Harness) -> Installed:
@@ -86,15 +84,14 @@ def install(harness: Harness, report: Callable[[str], None] = lambda _: None) ->
         if (found := find(harness)) is not None:
             return found
         target = store_dir() / _folder(harness)
-        python = runtime.make(harness.python, store_dir(), report) if harness.manager == "pip" else None
+        python = runtime.make(version_of(harness), store_dir(), report)
         with _made(target) as scratch:
             report(f"installing {', '.join(harness.packages)}")
-            if python is None:
+            if harness.manager == "npm":
                 _npm(harness, scratch)
             else:
-                _pip(harness, scratch, runtime.command(harness.python))
-            record = {"packages": list(harness.packages), "python": None if python is None else python.name}
-            state.write_json(scratch / _META, record)
+                _pip(harness, scratch, runtime.command(version_of(harness)))
+            state.write_json(scratch / _META, {"packages": list(harness.packages), "python": python.name})
     return require(harness)
 
 
@@ -110,8 +107,13 @@ def remove(harness: Harness) -> bool:
         return True
 
 
+def version_of(harness: Harness) -> str:
+    """The Python that goes with it: its own, or for the relay alone that of ForkGym."""
+    return harness.python or runtime.CURRENT
+
+
 def _folder(harness: Harness) -> str:
-    about = repr((harness.manager, harness.packages, harness.python, harness.node, NODE))
+    about = repr((harness.manager, harness.packages, version_of(harness), harness.node, NODE))
     return f"{harness.name}-{hashlib.sha256(about.encode()).hexdigest()[:12]}"
 
 

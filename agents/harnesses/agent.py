@@ -1,0 +1,278 @@
+"""``HarnessAgent``: an unmodified agent program plays an episode, and every token its model sampled is kept.
+
+The program runs in the agent's sandbox, installed read-only, without a network. A relay shows it the gateway on its own
+loopback; the gateway is reached through a socket in a folder that is mounted too. When the program has ended, what it
+did is graded like any other submission.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+import shutil
+import threading
+import time
+import uuid
+import weakref
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from forkgym.agents.base import ChatFormat, Episode, Policy, SamplingParams, Step, Turn
+from forkgym.agents.errors import HarnessError, PolicyError
+from forkgym.agents.harnesses import runtime, store
+from forkgym.agents.harnesses.base import PORT, ROOT, Harness, Place
+from forkgym.agents.harnesses.registry import find_harness
+from forkgym.agents.harnesses.watch import Watch
+from forkgym.agents.loops.recording import Cancelled, finish, recording
+from forkgym.envs.base import TruncationReason
+from forkgym.envs.core import CodingEnv
+from forkgym.errors import ConfigError
+from forkgym.registry import resolve
+from forkgym.sandboxes import state
+from forkgym.sandboxes.base import ExecResult, Mount, Sandbox
+
+if TYPE_CHECKING:
+    from forkgym.agents.gateway.server import Gateway
+    from forkgym.agents.gateway.session import CallRecord, Session
+
+MODEL = "forkgym"
+_RELAY = Path(__file__).with_name("relay.py")
+_TAIL = 1500  # characters of a harness's last words
+_LIMITS: Mapping[str, TruncationReason] = {"calls": "turns", "tokens": "tokens", "context": "context"}
+_AWKWARD = ("-", "@", "/", "!", "#")  # at the start of a prompt, command lines take them for something else
+
+
+class HarnessAgent:
+    """Plays episodes with the harness of this name. Environments must be made with ``CodingEnv(mounts=agent.mounts)``.
+
+    - ``format``: the chat format of the policy's model.
+    - ``stall``: seconds without a model call after which the harness counts as hung.
+    - ``include``: the kinds of token streams that are kept for training: ``main``, ``subagent``, ``side`` (titles,
+      summaries).
+
+    The environment's turns bound the model's calls, its tokens what they sample, its seconds the whole.
+    Raises ``ConfigError`` for an unknown harness and ``InstallError`` for one that is not installed.
+    """
+
+    def __init__(
+        self,
+        format: ChatFormat,
+        *,
+        harness: str | Harness,
+        stall: float = 600.0,
+        include: Sequence[str] = ("main", "subagent"),
+        name: str | None = None,
+    ) -> None:
+        if not stall > 0:
+            raise ConfigError(f"stall must be a positive number of seconds, not {stall}")
+        self.harness = find_harness(harness) if isinstance(harness, str) else harness
+        self.name = name or self.harness.name
+        self.format = format
+        self._include, self._stall = tuple(include), stall
+        self._installed = store.require(self.harness)
+        self._folder = _socket_folder()
+        shutil.copy(_RELAY, self._folder)
+        weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
+        self._serving: dict[int, tuple[Gateway, list[None]]] = {}
+        self._lock = threading.Lock()
+
+    @property
+    def mounts(self) -> tuple[Mount, ...]:
+        """What the sandboxes that it plays in must show."""
+        return (*self._installed.mounts, Mount(str(self._folder), self._run))
+
+    @property
+    def _run(self) -> str:
+        return f"{ROOT}/run/{self.name}"
+
+    def run(
+        self,
+        env: CodingEnv,
+        policy: Policy | None,
+        *,
+        task: str,
+        seed: int,
+        sampling: SamplingParams,
+        episode: str,
+        group: str,
+    ) -> Episode:
+        """Play ``task`` to its end; see ``Agent.run``. Raises ``ConfigError``, everything else is recorded."""
+        if policy is None:
+            raise ConfigError(f"harness {self.name!r} needs a policy")
+        record = Episode(episode, task, group, self.name, seed)
+        record.sampling = {"temperature": sampling.temperature, "top_p": sampling.top_p, "top_k": sampling.top_k}
+        with recording(record), self._gateway(policy) as (gateway, socket):
+            start = time.perf_counter()
+            observation, _ = env.reset(seed=seed, options={"task": task})
+            record.metrics["reset_seconds"] = time.perf_counter() - start
+            self._check_mounted(env.box)
+            record.prompt = [{"role": "user", "content": observation["text"]}]
+            left = env.left
+            limits = {"max_calls": left.turns, "max_tokens": left.tokens}
+            with gateway.open(episode, sampling, seed=seed, **limits) as session:
+                try:
+                    end = self._work(env, session, socket, observation["text"])
+                finally:
+                    self._keep(record, session)
+                self._end(env, record, session, end)
+            finish(record, env)
+        return record
+
+    # ---- the harness in the sandbox
+
+    def _work(self, env: CodingEnv, session: Session, socket: str, task: str) -> _End:
+        """Run the harness until it ends or is ended."""
+        box = env.box
+        user = box.exec(("/bin/sh", "-c", 'printf "%s" "$HOME"'))
+        home = user.stdout.decode() or "/tmp"
+        root = f"{ROOT}/{self.harness.name}"
+        python = runtime.argv(self._installed.version)
+        place = Place(
+            root=root,
+            url=f"http://127.0.0.1:{PORT}{session.path}",
+            key=session.key,
+            model=MODEL,
+            task=f"Task: {task}" if task.startswith(_AWKWARD) else task,
+            home=home,
+            work=env.task.workdir,
+            node=(f"{root}/node_modules/node-linux-{store.CPU}/bin/node",),
+            python=(*python, f"{root}/start.py"),
+        )
+        launch = self.harness.launch(place)
+        for path, text in launch.files.items():
+            box.write_file(path, text.encode())
+        pidfile = f"{home}/.forkgym-{self.name}.pid"
+        relay = [*python, f"{self._run}/{_RELAY.name}", f"{self._run}/{socket}", str(PORT), pidfile]
+        seconds = env.left.seconds
+        with Watch(box, session, pidfile, self._stall) as watch:
+            result = box.exec(
+                [*relay, *launch.argv],
+                cwd=env.task.workdir,
+                env=launch.env,
+                timeout=math.inf if seconds is None else max(seconds, 0.001),
+            )
+        return _End(result, watch.stalled)
+
+    def _check_mounted(self, box: Sandbox) -> None:
+        missing = [mount for mount in self.mounts if mount not in box.spec.mounts]
+        if missing:
+            raise ConfigError(
+                f"harness {self.name!r} is not in the sandbox: make the environment with mounts=agent.mounts "
+                f"({missing[0].target} is missing)"
+            )
+
+    # ---- how it ended
+
+    def _end(self, env: CodingEnv, record: Episode, session: Session, end: _End) -> None:
+        """End the environment's episode as the harness ended. Raises what failed."""
+        result, why = end.result, session.ended
+        env.charge_tokens(session.sampled_tokens)
+        if why == "cancelled":
+            raise Cancelled("the policy was told to stop")
+        if why.startswith("engine"):
+            raise PolicyError(why)
+        if why in _LIMITS:
+            env.truncate(_LIMITS[why])
+        elif result.timed_out:
+            env.truncate("time")
+        elif end.stalled:
+            raise HarnessError(f"no call of the model for {self._stall:g} s: the harness was ended. {_tail(result)}")
+        elif not any(call.turn for call in session.calls):
+            raise HarnessError(f"the harness never called the model (exit code {result.exit_code}). {_tail(result)}")
+        elif result.exit_code not in self.harness.exit_codes:
+            memory = " It was over the sandbox's memory limit." if result.oom_killed else ""
+            raise HarnessError(f"the harness ended with exit code {result.exit_code}.{memory} {_tail(result)}")
+        else:
+            env.step({"tool": "submit", "arguments": {}})
+
+    def _keep(self, record: Episode, session: Session) -> None:
+        """Take over what was sampled and said."""
+        record.segments = session.segments(self._include)
+        record.steps = _steps(session.calls)
+        record.metrics |= {f"gateway/{name}": float(count) for name, count in sorted(session.counts.items())}
+        record.metrics["calls"] = float(sum(call.turn is not None for call in session.calls))
+
+    # ---- the gateway
+
+    @contextlib.contextmanager
+    def _gateway(self, policy: Policy) -> Generator[tuple[Gateway, str]]:
+        """The gateway of this policy and its socket's name: opened by the first episode, closed after the last."""
+        with self._lock:
+            if id(policy) not in self._serving:
+                make = resolve("gateway", "http", _GATEWAY, {"http": "gateway"})
+                # By descriptor: the path of a socket may have 107 bytes, and a folder's own may have more.
+                folder = os.open(self._folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+                gateway: Gateway = make(policy, self.format, socket=f"/proc/self/fd/{folder}/{id(policy):x}")
+                gateway.__enter__()
+                weakref.finalize(gateway, os.close, folder)
+                self._serving[id(policy)] = (gateway, [])
+            gateway, users = self._serving[id(policy)]
+            users.append(None)
+        try:
+            yield gateway, f"{id(policy):x}"
+        finally:
+            with self._lock:
+                users.pop()
+                if not users:
+                    del self._serving[id(policy)]
+                    gateway.close()
+
+
+_GATEWAY = {"http": "forkgym.agents.gateway.server:Gateway"}
+
+
+@dataclass(frozen=True)
+class _End:
+    """How the harness's process ended; ``stalled``: it was ended, since it did nothing."""
+
+    result: ExecResult
+    stalled: bool
+
+
+def _tail(result: ExecResult) -> str:
+    """The last words of a harness."""
+    text = (result.stdout + result.stderr).decode(errors="replace").strip()
+    return f"Its last words: {text[-_TAIL:]}" if text else "It said nothing."
+
+
+def _steps(calls: Sequence[CallRecord]) -> list[Step]:
+    """One step for each sampled turn; its observation is what the next request added."""
+    turns = [call for call in calls if call.turn is not None]
+    steps: list[Step] = []
+    for number, call in enumerate(turns):
+        assert call.turn is not None
+        after = turns[number + 1].messages if number + 1 < len(turns) and not turns[number + 1].cause else ()
+        shown = "\n".join(_text(message) for message in after)
+        steps.append(Step(number, call.text, _action(call.turn, call.kind), shown, 0.0, 0.0, call.seconds))
+    return steps
+
+
+def _action(turn: Turn, kind: str) -> Mapping[str, Any]:
+    """What the harness was told to do: no action of the environment, which only sees the end."""
+    action: dict[str, Any] = {"calls": [{"tool": call.name, "arguments": call.arguments} for call in turn.calls]}
+    if turn.malformed:
+        action["wrong"] = turn.malformed
+    return action if kind == "main" else {**action, "kind": kind}
+
+
+def _text(message: Mapping[str, Any]) -> str:
+    content = message.get("content")
+    return content if isinstance(content, str) else json.dumps(content)
+
+
+def _socket_folder() -> Path:
+    """A folder for gateways' sockets that everybody in a sandbox may enter. Those of dead processes are removed."""
+    root = state.state_dir() / "gateways"
+    root.mkdir(mode=0o700, exist_ok=True)
+    for path in root.iterdir():
+        owner = state.Owner.from_tag(path.name.partition("@")[2])
+        if owner is None or not owner.alive():
+            state.remove_tree(path)
+    folder = root / f"{uuid.uuid4().hex[:8]}@{state.Owner.current().tag()}"
+    folder.mkdir()
+    folder.chmod(0o755)
+    return folder

@@ -1,0 +1,53 @@
+"""Watches a harness from outside the sandbox while it runs, and ends it when nothing more can come of it."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from typing import TYPE_CHECKING
+
+from forkgym.sandboxes.base import Sandbox
+from forkgym.sandboxes.errors import SandboxError
+
+if TYPE_CHECKING:
+    from forkgym.agents.gateway.session import Session
+
+_POLL = 0.2  # seconds
+_GRACE = 2.0  # after the end of its budget, for a harness that ends by itself
+_CONTEXT_GRACE = 30.0  # after a prompt that did not fit: some harnesses shorten it and go on
+
+
+class Watch:
+    """A context manager around the harness's command. ``stalled`` says that it was ended for doing nothing."""
+
+    def __init__(self, box: Sandbox, session: Session, pidfile: str, stall: float) -> None:
+        self.stalled = False
+        self._box, self._session, self._pidfile, self._stall = box, session, pidfile, stall
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="forkgym-harness-watch", daemon=True)
+
+    def __enter__(self) -> Watch:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        since, told = time.monotonic(), ""
+        while not self._over.wait(_POLL):
+            now, ended = time.monotonic(), self._session.ended
+            if ended != told:
+                since, told = now, ended
+            if ended and now - since > (_CONTEXT_GRACE if ended == "context" else _GRACE):
+                return self._end()
+            if not ended and self._session.idle > self._stall:
+                self.stalled = True
+                return self._end()
+
+    def _end(self) -> None:
+        """Tell the relay to take the harness down; its command then returns."""
+        with contextlib.suppress(SandboxError):
+            self._box.exec(("/bin/sh", "-c", 'kill "$(cat "$0")"', self._pidfile))
