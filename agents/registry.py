@@ -19,6 +19,7 @@ FORMATS = {"chatml": "forkgym.agents.formats.chatml:ChatML"}
 AGENTS = {
     "bash": "forkgym.agents.loops.bash:BashAgent",
     "demonstration": "forkgym.agents.loops.oracle:DemonstrationAgent",
+    "harness": "forkgym.agents.harnesses.agent:HarnessAgent",
     "nop": "forkgym.agents.loops.oracle:NopAgent",
     "oracle": "forkgym.agents.loops.oracle:OracleAgent",
     "random": "forkgym.agents.loops.oracle:RandomAgent",

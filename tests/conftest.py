@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from _pytest.terminal import TerminalReporter
 
+from forkgym.agents.harnesses import store
 from forkgym.sandboxes import state
 
 # Read when torch is imported, here and in the processes that tests start: tiny models gain nothing from more threads,
@@ -66,9 +67,13 @@ def give_sweep_places() -> Callable[[Iterable[str]], None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def own_state() -> Iterator[Path]:
-    """The state directory of this run: the user's own is never touched, and nothing of this one is left behind."""
+    """The state directory of this run: the user's own is never touched, and nothing of this one is left behind.
+
+    Harnesses that the user has installed stay where they are, so that their tests can run.
+    """
     sweep_places()
     with make_place() as place, pytest.MonkeyPatch.context() as patch:
+        patch.setenv(store.ENVIRONMENT, str(store.store_dir()))
         patch.setenv(state.ENVIRONMENT, str(place / "state"))
         yield state.state_dir()
 

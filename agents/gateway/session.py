@@ -136,10 +136,17 @@ class Session:
         self._entries: OrderedDict[bytes, _Entry] = OrderedDict()
         self._replies: dict[str, Node] = {}
         self._lock = threading.RLock()
+        self._asked, self._busy = time.monotonic(), 0
 
     @property
     def counts(self) -> Counter[str]:
         return self._history.counts
+
+    @property
+    def idle(self) -> float:
+        """Seconds since the last call, or since the session began; 0 while a call is being answered."""
+        with self._lock:
+            return 0.0 if self._busy else time.monotonic() - self._asked
 
     def segments(self, include: Collection[StreamKind] = ALL) -> list[Segment]:
         """The token streams of the calls that a client got, each sampled token once. Safe at any time."""
@@ -155,6 +162,15 @@ class Session:
 
     def answer(self, ticket: Ticket, request: Request) -> Reply:
         """Sample a reply, or give that of the same request. Raises ``Refusal``. Then call ``delivered`` or ``gone``."""
+        with self._lock:
+            self._busy += 1
+        try:
+            return self._answer(ticket, request)
+        finally:
+            with self._lock:
+                self._asked, self._busy = time.monotonic(), self._busy - 1
+
+    def _answer(self, ticket: Ticket, request: Request) -> Reply:
         with self._lock:
             entry, mine = self._join(ticket)
         if mine:

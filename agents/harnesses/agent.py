@@ -7,40 +7,33 @@ did is graded like any other submission.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import math
-import os
-import shutil
-import threading
 import time
-import uuid
-import weakref
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from forkgym.agents.base import ChatFormat, Episode, Policy, SamplingParams, Step, Turn
 from forkgym.agents.errors import HarnessError, PolicyError
 from forkgym.agents.harnesses import runtime, store
-from forkgym.agents.harnesses.base import PORT, ROOT, Harness, Place
+from forkgym.agents.harnesses.base import CPU, PORT, ROOT, Harness, Place
+from forkgym.agents.harnesses.doors import RELAY, Doors
 from forkgym.agents.harnesses.registry import find_harness
 from forkgym.agents.harnesses.watch import Watch
 from forkgym.agents.loops.recording import Cancelled, finish, recording
 from forkgym.envs.base import TruncationReason
 from forkgym.envs.core import CodingEnv
 from forkgym.errors import ConfigError
-from forkgym.registry import resolve
-from forkgym.sandboxes import state
+from forkgym.registry import unknown
 from forkgym.sandboxes.base import ExecResult, Mount, Sandbox
 
 if TYPE_CHECKING:
-    from forkgym.agents.gateway.server import Gateway
+    from forkgym.agents.gateway.history import StreamKind
     from forkgym.agents.gateway.session import CallRecord, Session
 
 MODEL = "forkgym"
-_RELAY = Path(__file__).with_name("relay.py")
+KINDS = ["main", "subagent", "side"]
 _TAIL = 1500  # characters of a harness's last words
 _LIMITS: Mapping[str, TruncationReason] = {"calls": "turns", "tokens": "tokens", "context": "context"}
 _AWKWARD = ("-", "@", "/", "!", "#")  # at the start of a prompt, command lines take them for something else
@@ -64,26 +57,24 @@ class HarnessAgent:
         *,
         harness: str | Harness,
         stall: float = 600.0,
-        include: Sequence[str] = ("main", "subagent"),
+        include: Sequence[StreamKind] = ("main", "subagent"),
         name: str | None = None,
     ) -> None:
         if not stall > 0:
             raise ConfigError(f"stall must be a positive number of seconds, not {stall}")
+        if wrong := sorted({*include} - {*KINDS}):
+            raise ConfigError(unknown("kind of token stream", wrong[0], KINDS))
         self.harness = find_harness(harness) if isinstance(harness, str) else harness
         self.name = name or self.harness.name
         self.format = format
         self._include, self._stall = tuple(include), stall
         self._installed = store.require(self.harness)
-        self._folder = _socket_folder()
-        shutil.copy(_RELAY, self._folder)
-        weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
-        self._serving: dict[int, tuple[Gateway, list[None]]] = {}
-        self._lock = threading.Lock()
+        self._doors = Doors(format)
 
     @property
     def mounts(self) -> tuple[Mount, ...]:
         """What the sandboxes that it plays in must show."""
-        return (*self._installed.mounts, Mount(str(self._folder), self._run))
+        return (*self._installed.mounts, Mount(str(self._doors.folder), self._run))
 
     @property
     def _run(self) -> str:
@@ -105,7 +96,7 @@ class HarnessAgent:
             raise ConfigError(f"harness {self.name!r} needs a policy")
         record = Episode(episode, task, group, self.name, seed)
         record.sampling = {"temperature": sampling.temperature, "top_p": sampling.top_p, "top_k": sampling.top_k}
-        with recording(record), self._gateway(policy) as (gateway, socket):
+        with recording(record), self._doors.open(policy) as (gateway, socket):
             start = time.perf_counter()
             observation, _ = env.reset(seed=seed, options={"task": task})
             record.metrics["reset_seconds"] = time.perf_counter() - start
@@ -139,14 +130,14 @@ class HarnessAgent:
             task=f"Task: {task}" if task.startswith(_AWKWARD) else task,
             home=home,
             work=env.task.workdir,
-            node=(f"{root}/node_modules/node-linux-{store.CPU}/bin/node",),
+            node=(f"{root}/node_modules/node-linux-{CPU}/bin/node",),
             python=(*python, f"{root}/start.py"),
         )
         launch = self.harness.launch(place)
         for path, text in launch.files.items():
             box.write_file(path, text.encode())
         pidfile = f"{home}/.forkgym-{self.name}.pid"
-        relay = [*python, f"{self._run}/{_RELAY.name}", f"{self._run}/{socket}", str(PORT), pidfile]
+        relay = [*python, f"{self._run}/{RELAY.name}", f"{self._run}/{socket}", str(PORT), pidfile]
         seconds = env.left.seconds
         with Watch(box, session, pidfile, self._stall) as watch:
             result = box.exec(
@@ -196,34 +187,6 @@ class HarnessAgent:
         record.metrics |= {f"gateway/{name}": float(count) for name, count in sorted(session.counts.items())}
         record.metrics["calls"] = float(sum(call.turn is not None for call in session.calls))
 
-    # ---- the gateway
-
-    @contextlib.contextmanager
-    def _gateway(self, policy: Policy) -> Generator[tuple[Gateway, str]]:
-        """The gateway of this policy and its socket's name: opened by the first episode, closed after the last."""
-        with self._lock:
-            if id(policy) not in self._serving:
-                make = resolve("gateway", "http", _GATEWAY, {"http": "gateway"})
-                # By descriptor: the path of a socket may have 107 bytes, and a folder's own may have more.
-                folder = os.open(self._folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-                gateway: Gateway = make(policy, self.format, socket=f"/proc/self/fd/{folder}/{id(policy):x}")
-                gateway.__enter__()
-                weakref.finalize(gateway, os.close, folder)
-                self._serving[id(policy)] = (gateway, [])
-            gateway, users = self._serving[id(policy)]
-            users.append(None)
-        try:
-            yield gateway, f"{id(policy):x}"
-        finally:
-            with self._lock:
-                users.pop()
-                if not users:
-                    del self._serving[id(policy)]
-                    gateway.close()
-
-
-_GATEWAY = {"http": "forkgym.agents.gateway.server:Gateway"}
-
 
 @dataclass(frozen=True)
 class _End:
@@ -262,17 +225,3 @@ def _action(turn: Turn, kind: str) -> Mapping[str, Any]:
 def _text(message: Mapping[str, Any]) -> str:
     content = message.get("content")
     return content if isinstance(content, str) else json.dumps(content)
-
-
-def _socket_folder() -> Path:
-    """A folder for gateways' sockets that everybody in a sandbox may enter. Those of dead processes are removed."""
-    root = state.state_dir() / "gateways"
-    root.mkdir(mode=0o700, exist_ok=True)
-    for path in root.iterdir():
-        owner = state.Owner.from_tag(path.name.partition("@")[2])
-        if owner is None or not owner.alive():
-            state.remove_tree(path)
-    folder = root / f"{uuid.uuid4().hex[:8]}@{state.Owner.current().tag()}"
-    folder.mkdir()
-    folder.chmod(0o755)
-    return folder

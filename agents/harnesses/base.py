@@ -11,7 +11,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-ROOT = "/opt/forkgym"  # in the sandbox: where installed harnesses, their interpreters and the gateway's socket are shown
+ROOT = (
+    "/opt/forkgym"  # in the sandbox: where installed harnesses, their interpreters and the gateway's socket are shown
+)
 PORT = 47017  # in the sandbox: where the gateway answers on loopback
 CPU = {"x86_64": "x64", "aarch64": "arm64"}.get(platform.machine(), platform.machine())  # as packages of npm name it
 
@@ -50,7 +52,8 @@ class Launch:
 class Harness:
     """An agent program and how to run it.
 
-    - ``packages``: what to install, with versions, from the registry of ``manager``; ``python``: the version that a
+    - ``packages``: what to install, with versions, from the registry of ``manager``; none for a program that the
+      image has. ``python``: the version that a
       ``pip`` harness needs (empty: that of ForkGym itself); ``node``: whether one of ``npm`` needs Node.js.
     - ``launch``: how to start it on one task.
     - ``shell``: the tool call (name, arguments) by which its model runs a shell command; ``done``: the call by which

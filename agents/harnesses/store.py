@@ -1,9 +1,9 @@
 """Installed harnesses on disk: made once, outside of sandboxes, and shown read-only inside.
 
-    <store>/<name>-<hash>/           site/ (pip) or node_modules/ (npm), and start.py for Python programs
-    <store>/<name>-<hash>/harness.json   what was installed, written last: a folder without it is no installation
-    <store>/python<version>-<hash>/  an interpreter with its standard library, found on this machine and copied
-    <store>/lock, .<random>          held while something is made; what is being made
+    <store>/<name>-<hash>/               site/ (pip) or node_modules/ (npm), and start.py for Python programs
+    <store>/<name>-<hash>/harness.json   what was installed, and with which interpreter
+    <store>/python<version>-<hash>/      an interpreter with its standard library, copied from this machine
+    <store>/lock, .<random>              held while something is made; what is being made
 
 The store lies beside built images, or where ``FORKGYM_HARNESSES`` says.
 """
@@ -51,7 +51,7 @@ class Installed:
 
 
 def store_dir() -> Path:
-    """Where harnesses are kept."""
+    """Where harnesses are kept, made on first use."""
     named = os.environ.get(ENVIRONMENT)
     path = Path(named) if named else state.large_dir(state.state_dir()) / "harnesses"
     path.mkdir(mode=0o755, parents=True, exist_ok=True)
@@ -86,11 +86,10 @@ def install(harness: Harness, report: Callable[[str], None] = lambda _: None) ->
         target = store_dir() / _folder(harness)
         python = runtime.make(version_of(harness), store_dir(), report)
         with _made(target) as scratch:
-            report(f"installing {', '.join(harness.packages)}")
-            if harness.manager == "npm":
-                _npm(harness, scratch)
-            else:
-                _pip(harness, scratch, runtime.command(version_of(harness)))
+            if harness.packages:
+                report(f"installing {', '.join(harness.packages)}")
+                _npm(harness, scratch) if harness.manager == "npm" else _pip(harness, scratch)
+            shutil.copy(runtime.START, scratch)
             state.write_json(scratch / _META, {"packages": list(harness.packages), "python": python.name})
     return require(harness)
 
@@ -140,11 +139,11 @@ def _made(target: Path) -> Generator[Path]:
         shutil.rmtree(scratch, ignore_errors=True)
 
 
-def _pip(harness: Harness, scratch: Path, python: Path) -> None:
+def _pip(harness: Harness, scratch: Path) -> None:
+    python = runtime.command(version_of(harness))
     command = [sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet", "--no-input"]
     command += ["--disable-pip-version-check", "--target", str(scratch / "site"), *harness.packages]
     _run(command, harness)
-    shutil.copy(runtime.START, scratch / "start.py")
 
 
 def _npm(harness: Harness, scratch: Path) -> None:
@@ -160,7 +159,9 @@ def _run(command: list[str], harness: Harness) -> None:
             command, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", timeout=_PATIENCE
         )
     except FileNotFoundError as error:
-        raise InstallError(f"harness {harness.name!r} needs {command[0]!r}, which this machine does not have") from error
+        raise InstallError(
+            f"harness {harness.name!r} needs {command[0]!r}, which this machine does not have"
+        ) from error
     except subprocess.TimeoutExpired as error:
         raise InstallError(f"harness {harness.name!r}: {command[0]} did not end within {_PATIENCE:g} s") from error
     if done.returncode:

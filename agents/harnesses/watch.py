@@ -41,11 +41,10 @@ class Watch:
             now, ended = time.monotonic(), self._session.ended
             if ended != told:
                 since, told = now, ended
-            if ended and now - since > (_CONTEXT_GRACE if ended == "context" else _GRACE):
-                return self._end()
-            if not ended and self._session.idle > self._stall:
-                self.stalled = True
-                return self._end()
+            self.stalled = not ended and self._session.idle > self._stall
+            if self.stalled or (ended and now - since > (_CONTEXT_GRACE if ended == "context" else _GRACE)):
+                self._end()
+                break
 
     def _end(self) -> None:
         """Tell the relay to take the harness down; its command then returns."""
