@@ -194,7 +194,7 @@ class History:
         if cause in ("rewound", "history_edited") and self._summed_up(messages):
             cause = "compaction"
         elif cause == "rewound":  # not even the opening messages are the same
-            cause = "subagent" if peer.kind == "subagent" else "restart"
+            cause = "restart" if peer.kind == "main" else peer.kind
         return cause, peer.kind
 
     def _summed_up(self, messages: Sequence[Message]) -> bool:
@@ -241,7 +241,8 @@ def _divergence(new: Sequence[Message], old: Sequence[Message]) -> str:
     turns = sum(message["role"] == "assistant" for message in old[same:])
     if old[same]["role"] == "assistant":
         if new[same]["role"] == "assistant":
-            return "assistant_edited"
+            later = (_link(b"", message) for message in old[same + 1 :] if message["role"] == "assistant")
+            return "compaction" if _link(b"", new[same]) in later else "assistant_edited"
         return "compaction" if turns > 1 else "assistant_dropped"
     if any(message["role"] == "assistant" for message in new[same:]):
         return "history_edited"

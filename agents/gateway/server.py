@@ -129,19 +129,22 @@ class Gateway:
             del self.sessions[session.key]
 
     def _listen(self) -> sockets.socket:
+        if self._socket is None:
+            # asyncio sends small pieces at once only where the protocol is said to be TCP.
+            listener = sockets.socket(sockets.AF_INET, sockets.SOCK_STREAM, sockets.IPPROTO_TCP)
+        else:
+            listener = sockets.socket(sockets.AF_UNIX)
         try:
             if self._socket is None:
-                # asyncio sends small pieces at once only where the protocol is said to be TCP.
-                listener = sockets.socket(sockets.AF_INET, sockets.SOCK_STREAM, sockets.IPPROTO_TCP)
                 listener.setsockopt(sockets.SOL_SOCKET, sockets.SO_REUSEADDR, 1)
                 listener.bind((self._host, self._port or 0))
                 self.url = f"http://{self._host}:{listener.getsockname()[1]}"
             else:
-                listener = sockets.socket(sockets.AF_UNIX)
                 listener.bind(os.fspath(self._socket))
                 self._socket.chmod(0o666)  # who may reach the folder may connect: a sandbox has users of its own
             listener.listen(1024)
         except OSError as error:
+            listener.close()
             where = self._socket or f"{self._host}:{self._port}"
             raise ConfigError(f"the gateway cannot listen on {where}: {error}") from error
         return listener

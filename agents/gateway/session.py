@@ -39,7 +39,6 @@ class CallRecord:
     request_id: str
     started: float
     cause: str = ""
-    kind: StreamKind = "main"
     messages: tuple[Message, ...] = ()
     turn: Turn | None = None
     text: str = ""
@@ -50,6 +49,11 @@ class CallRecord:
     error: str = ""
     ignored: tuple[str, ...] = ()
     node: Node | None = field(default=None, repr=False)
+
+    @property
+    def kind(self) -> StreamKind:
+        """Whether the call belongs to the task itself; known for sure only when the episode is over."""
+        return "main" if self.node is None else self.node.kind
 
     @property
     def disconnected(self) -> bool:
@@ -361,7 +365,7 @@ class Session:
             self.ended = "" if self.ended == "context" else self.ended
             if turn.malformed:
                 self.counts["malformed"] += 1
-            record.node, record.cause, record.kind = node, node.cause, node.kind
+            record.node, record.cause = node, node.cause
             self.calls.append(record)
         return tuple(id for id, _, _ in calls)
 

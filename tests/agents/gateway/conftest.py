@@ -54,7 +54,15 @@ class Rig:
     session: Session
     policy: Any
     format: Any
-    headers: dict[str, str] = field(default_factory=dict)
+    clients: list[http.client.HTTPConnection] = field(default_factory=list)
+
+    def connect(self, body, path="/v1/chat/completions") -> http.client.HTTPConnection:
+        """A client that has sent its request and does not read yet."""
+        host, port = self.gateway.url.removeprefix("http://").split(":")
+        client = http.client.HTTPConnection(host, int(port), timeout=20)
+        self.clients.append(client)
+        client.request("POST", self.session.path + path, json.dumps(body))
+        return client
 
     def send(self, path: str, body: Any = None, method: str = "POST", session: Session | None = None, **headers):
         host, port = self.gateway.url.removeprefix("http://").split(":")
@@ -83,7 +91,8 @@ class Rig:
 @pytest.fixture
 def rig() -> Iterator[Callable[..., Rig]]:
     """``rig(script, ...)``: a served script. Options of the session and of the gateway go where they belong."""
-    closing = []
+    closing: list[Any] = []
+    made: list[Rig] = []
 
     def make(script, *, tokenizer=None, format=None, policy=None, sampling=SAMPLING, gateway=None, **options) -> Rig:
         tokenizer = tokenizer or ByteTokenizer()
@@ -95,8 +104,11 @@ def rig() -> Iterator[Callable[..., Rig]]:
         opened = served.open("episode", sampling, **options)
         session = opened.__enter__()
         closing.append(opened)
-        return Rig(served, session, policy, format)
+        made.append(Rig(served, session, policy, format))
+        return made[-1]
 
     yield make
+    for client in (client for one in made for client in one.clients):
+        client.close()
     for one in reversed(closing):
         one.__exit__(None, None, None)
