@@ -1,4 +1,4 @@
-"""Processes ready to become sandboxes: cloned into namespaces of their own before anybody asks for one."""
+"""Processes cloned before anybody asks for one: to become sandboxes, or to do something aside from the zygote."""
 
 from __future__ import annotations
 
@@ -45,10 +45,13 @@ class Blank:
 
 
 class Stock:
-    """As many blanks as were wanted at the same time of late, up to eight. ``become(orders)`` is what each one runs."""
+    """As many blanks as were wanted at the same time of late, up to eight. ``become(orders)`` is what each one runs.
 
-    def __init__(self, privileged: bool, become: Callable[[socket.socket], None]) -> None:
-        self._privileged = privileged
+    ``flags`` are those of clone. With a user namespace of its own, each has ids of its own.
+    """
+
+    def __init__(self, flags: int, become: Callable[[socket.socket], None]) -> None:
+        self._flags = flags
         self._become = become
         self._blanks = deque[Blank]()
         self._wanted = 1
@@ -80,7 +83,7 @@ class Stock:
 
     def _clone(self) -> Blank:
         orders, theirs = wire.pair()
-        pid = syscalls.clone_process(NAMESPACES | (syscalls.CLONE_NEWUSER if self._privileged else 0))
+        pid = syscalls.clone_process(self._flags)
         if pid == 0:
             try:
                 self._become(theirs)
@@ -94,7 +97,7 @@ class Stock:
             raise
 
     def _map_ids(self, pid: int) -> mounts.Ids:
-        if not self._privileged:
+        if not self._flags & syscalls.CLONE_NEWUSER:
             return mounts.Ids()
         base = _FIRST_BASE + self._next_range * _RANGE
         self._next_range = (self._next_range + 1) % _RANGES

@@ -24,14 +24,15 @@ _COPY = "/bin/cp"
 
 
 class Zygote:
-    """Serves one request at a time; whatever takes long runs in a forked child, which answers by itself."""
+    """Serves one request at a time. It makes sandboxes itself; all else a helper does, a child that ends with it."""
 
     def __init__(self, requests: socket.socket, privileged: bool, devices: str) -> None:
         self._requests = requests
         self._devices = devices
         self._privileged = privileged
         self._seccomp = seccomp.program()
-        self._stock = Stock(privileged, self._become_box)
+        self._boxes = Stock(NAMESPACES | (syscalls.CLONE_NEWUSER if privileged else 0), self._become_box)
+        self._helpers = Stock(0, self._help)
         self._warden = warden.start(requests, self._stop)
 
     def serve(self) -> None:
@@ -40,7 +41,10 @@ class Zygote:
             message, fds = received
             reply = socket.socket(fileno=fds.pop(0))
             try:
-                getattr(self, "_do_" + message["op"])(message, fds, reply)
+                if message["op"] == "create":
+                    self._create(message, fds, reply)
+                else:
+                    self._hand_over(message, fds, reply)
             except Exception as error:
                 self._report(reply, error)
             finally:
@@ -52,16 +56,17 @@ class Zygote:
         poll = select.poll()
         poll.register(self._requests, select.POLLIN)
         try:
-            while self._stock.short and not poll.poll(0):
-                self._stock.add()
+            for stock in (self._helpers, self._boxes):
+                while stock.short and not poll.poll(0):
+                    stock.add()
         except OSError:
             pass  # too many processes or files at this moment: then each is made when it is needed
         return wire.receive(self._requests)
 
-    def _do_create(self, message: dict[str, Any], fds: list[int], reply: socket.socket) -> None:
+    def _create(self, message: dict[str, Any], fds: list[int], reply: socket.socket) -> None:
         spec = mounts.RootSpec.from_message(message)
         groups, outside = _open_groups(message["join"], fds), _open_groups(message["leave"], fds)
-        blank = self._stock.take()
+        blank = self._boxes.take()
         try:
             built = mounts.build(spec, blank.ids, self._devices)
             try:
@@ -99,21 +104,38 @@ class Zygote:
         except BaseException as error:
             self._report(reply, error)
 
+    def _hand_over(self, message: dict[str, Any], fds: list[int], reply: socket.socket) -> None:
+        helper = self._helpers.take()
+        try:
+            wire.send(helper.orders, message, [reply.fileno(), *fds])
+        finally:
+            helper.close()
+
+    def _help(self, orders: socket.socket) -> None:
+        """What a helper runs. It must not return: it would be a second zygote."""
+        syscalls.close_others([orders.fileno(), self._warden.fileno()])
+        received = wire.receive(orders)
+        orders.close()
+        if received is None:
+            return
+        message, (answers, *fds) = received
+        reply = socket.socket(fileno=answers)
+        try:
+            getattr(self, "_do_" + message["op"])(message, fds, reply)
+            wire.send(reply, {"ok": True})
+        except BaseException as error:
+            self._report(reply, error)
+
     def _do_freeze(self, message: dict[str, Any], fds: list[int], reply: socket.socket) -> None:
-        self._inside(fds[0], reply, mounts.freeze)
+        self._inside(fds[0], mounts.freeze)
 
     def _do_thaw(self, message: dict[str, Any], fds: list[int], reply: socket.socket) -> None:
-        self._inside(fds[0], reply, mounts.thaw)
+        self._inside(fds[0], mounts.thaw)
 
     def _do_switch(self, message: dict[str, Any], fds: list[int], reply: socket.socket) -> None:
         """Freeze, and on success give the sandbox a new upper layer."""
         spec = mounts.RootSpec.from_message(message)
-        ids = self._ids_of(message["pid"])
-        try:
-            built = mounts.build(spec, ids, self._devices)
-        finally:
-            if ids.userns >= 0:
-                os.close(ids.userns)
+        built = mounts.build(spec, self._ids_of(message["pid"]), self._devices)
 
         def exchange() -> None:
             mounts.freeze()
@@ -123,10 +145,7 @@ class Zygote:
                 mounts.thaw()
                 raise
 
-        try:
-            self._inside(fds[0], reply, exchange)
-        finally:
-            wire.close_all(built)
+        self._inside(fds[0], exchange)
 
     def _do_root(self, message: dict[str, Any], fds: list[int], reply: socket.socket) -> None:
         """Hand out a detached copy of a container's root, to be the lowest layer of its overlay."""
@@ -134,7 +153,7 @@ class Zygote:
         def clone() -> None:
             wire.send(reply, {"ok": True}, [syscalls.open_tree("/", clone=True)])
 
-        self._inside(fds[0], reply, clone)
+        self._inside(fds[0], clone)
 
     def _do_adopt(self, message: dict[str, Any], fds: list[int], reply: socket.socket) -> None:
         """Give a container that nobody has used yet the root of a sandbox."""
@@ -145,31 +164,25 @@ class Zygote:
             mounts.replace(spec, built)
             containers.furnish(message["directories"], message["uid"], message["gid"], message["fresh"])
 
-        try:
-            self._inside(fds[0], reply, furnish)
-        finally:
-            wire.close_all(built)
+        self._inside(fds[0], furnish)
         warden.watch(self._warden, fds[0], os.path.dirname(spec.layers[0]), message["disk"], message["wall"])
 
     def _do_copy(self, message: dict[str, Any], fds: list[int], reply: socket.socket) -> None:
-        def copy() -> None:
-            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-            for volume in mounts.VOLUMES:
-                source, target = (os.path.join(message[name], volume) for name in ("source", "target"))
-                said = wire.memory_file(b"")
-                actions = [(os.POSIX_SPAWN_DUP2, said, 2)]
-                pid = os.posix_spawn(_COPY, ["cp", "-a", "--", source + "/.", target], {}, file_actions=actions)
-                if os.waitpid(pid, 0)[1]:
-                    tail = os.pread(said, 200, max(0, os.fstat(said).st_size - 200))
-                    reason = tail.decode(errors="replace").strip().rpartition(": ")[2]
-                    number = errno.ENOSPC if reason == os.strerror(errno.ENOSPC) else errno.EIO
-                    raise OSError(number, f"the writable layer could not be copied: {reason}")
-                os.close(said)
-
-        self._aside(reply, copy)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        for volume in mounts.VOLUMES:
+            source, target = (os.path.join(message[name], volume) for name in ("source", "target"))
+            said = wire.memory_file(b"")
+            actions = [(os.POSIX_SPAWN_DUP2, said, 2)]
+            pid = os.posix_spawn(_COPY, ["cp", "-a", "--", source + "/.", target], {}, file_actions=actions)
+            if os.waitpid(pid, 0)[1]:
+                tail = os.pread(said, 200, max(0, os.fstat(said).st_size - 200))
+                reason = tail.decode(errors="replace").strip().rpartition(": ")[2]
+                number = errno.ENOSPC if reason == os.strerror(errno.ENOSPC) else errno.EIO
+                raise OSError(number, f"the writable layer could not be copied: {reason}")
+            os.close(said)
 
     def _do_squash(self, message: dict[str, Any], fds: list[int], reply: socket.socket) -> None:
-        self._aside(reply, lambda: squash(message["layers"], message["image"], message["target"], self._privileged))
+        squash(message["layers"], message["image"], message["target"], self._privileged)
 
     def _do_spawn(self, message: dict[str, Any], fds: list[int], reply: socket.socket) -> None:
         """Run a command as root inside. Descriptors: the sandbox's pidfd, stdout, stderr, then stdin if ``stdin``."""
@@ -188,42 +201,24 @@ class Zygote:
             status = os.waitpid(pid, 0)[1]
             wire.send(reply, {"code": os.waitstatus_to_exitcode(status)})
 
-        self._inside(pidfd, reply, run, NAMESPACES | syscalls.CLONE_NEWCGROUP)
+        self._inside(pidfd, run, NAMESPACES | syscalls.CLONE_NEWCGROUP)
 
     def _do_sweep(self, message: dict[str, Any], fds: list[int], reply: socket.socket) -> None:
         """Kill as root, which the first process is not: everything since ``since`` and not below ``keep``."""
 
         def sweep() -> None:
-            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-            child = os.fork()
-            if child == 0:
-                try:
-                    own = int(os.readlink("/proc/self"))
-                    processes.eliminate(message["since"], [*message["keep"], own], _nothing)
-                finally:
-                    os._exit(0)
-            os.waitpid(child, 0)
+            own = int(os.readlink("/proc/self"))
+            processes.eliminate(message["since"], [*message["keep"], own], _nothing)
 
-        self._inside(fds[0], reply, sweep, syscalls.CLONE_NEWPID)
+        self._inside(fds[0], lambda: _in_child(sweep), syscalls.CLONE_NEWPID)
 
     def _stop(self, pidfd: int) -> None:
         """Kill what runs in a sandbox now, but for its first process, and wait until that is gone."""
 
         def kill() -> None:
-            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-            child = os.fork()
-            if child == 0:
-                try:
-                    processes.eliminate_now()
-                finally:
-                    os._exit(0)
-            os.waitpid(child, 0)
+            self._inside(pidfd, lambda: _in_child(processes.eliminate_now), syscalls.CLONE_NEWPID)
 
-        done, reply = wire.pair()
-        self._inside(pidfd, reply, kill, syscalls.CLONE_NEWPID)
-        reply.close()
-        wire.receive(done)
-        done.close()
+        _in_child(kill)
 
     def _ids_of(self, pid: int) -> mounts.Ids:
         if not self._privileged:
@@ -234,33 +229,16 @@ class Zygote:
             base = int(file.read().split()[1])
         return mounts.Ids(base, os.open(f"/proc/{pid}/ns/user", os.O_RDONLY | os.O_CLOEXEC))
 
-    def _inside(self, pidfd: int, reply: socket.socket, action: Callable[[], None], more: int = 0) -> None:
-        """Run ``action`` in a child that entered the sandbox's user, mount and ``more`` namespaces, as root there.
+    def _inside(self, pidfd: int, action: Callable[[], None], more: int = 0) -> None:
+        """Enter the sandbox's user, mount and ``more`` namespaces for good, and run ``action`` as root there.
 
-        All at once: what the child may do to the sandbox's first process changes on the way.
+        All at once: what this process may do to the sandbox's first process changes on the way.
         """
-
-        def enter() -> None:
-            own = syscalls.CLONE_NEWUSER if self._privileged and not _shares_ids(_pid_of(pidfd)) else 0
-            syscalls.setns(pidfd, own | syscalls.CLONE_NEWNS | more)
-            if self._privileged:
-                _become_root()
-            action()
-
-        self._aside(reply, enter)
-
-    def _aside(self, reply: socket.socket, action: Callable[[], None]) -> None:
-        if os.fork():
-            return
-        try:
-            self._requests.close()
-            self._stock.close()
-            action()
-            wire.send(reply, {"ok": True})
-        except BaseException as error:
-            self._report(reply, error)
-        finally:
-            os._exit(0)
+        own = syscalls.CLONE_NEWUSER if self._privileged and not _shares_ids(_pid_of(pidfd)) else 0
+        syscalls.setns(pidfd, own | syscalls.CLONE_NEWNS | more)
+        if self._privileged:
+            _become_root()
+        action()
 
     @staticmethod
     def _report(reply: socket.socket, error: BaseException) -> None:
@@ -268,6 +246,18 @@ class Zygote:
             wire.send(reply, wire.error(error))
         except OSError:
             return
+
+
+def _in_child(action: Callable[[], None]) -> None:
+    """Run ``action`` in a forked child, and wait until that has ended."""
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    child = os.fork()
+    if child == 0:
+        try:
+            action()
+        finally:
+            os._exit(0)
+    os.waitpid(child, 0)
 
 
 def _nothing() -> None:

@@ -25,7 +25,7 @@ def test_what_is_over_the_disk_limit_is_killed_and_told_and_can_be_removed():
     with create("local", limits={"disk": "16M"}) as box:
         shell = box.shell()
         shell.run("cd /tmp; export A=1")
-        result = box.exec(filler(200), timeout=120)
+        result = box.exec(filler(120), timeout=120)
         assert result.disk_full
         assert not result.oom_killed
         assert result.exit_code == -9
@@ -42,7 +42,7 @@ def test_what_is_over_the_disk_limit_is_killed_and_told_and_can_be_removed():
 def test_every_command_that_is_killed_for_the_disk_limit_is_told():
     with create("local", limits={"disk": "16M"}) as box, ThreadPoolExecutor(3) as pool:
         beside = [pool.submit(box.exec, "sleep 100", timeout=120) for _ in range(3)]
-        assert box.exec(filler(200), timeout=120).disk_full
+        assert box.exec(filler(120), timeout=120).disk_full
         for command in beside:
             assert (command.result().exit_code, command.result().disk_full) == (-9, True)
 
@@ -76,7 +76,7 @@ def test_files_that_have_no_name_any_more_count_too():
 def test_a_neighbour_below_its_limit_is_not_touched():
     with create("local", limits={"disk": "16M"}) as box, create("local", limits={"disk": "16M"}) as other:
         other.shell().run("kept=1; head -c 8M /dev/zero > fits")
-        assert box.exec(filler(200), timeout=120).disk_full
+        assert box.exec(filler(120), timeout=120).disk_full
         assert other.shell().run("echo $kept").stdout == b"1\n"
         assert other.shell().restarts == 0
 
@@ -87,7 +87,7 @@ def test_the_limit_counts_from_the_last_fork():
         with box.fork()[0] as child:
             for each in (box, child):
                 assert each.exec("head -c 10M /dev/zero > after; sleep 0.5; ls").stdout == b"after\nbefore\n"
-            assert child.exec(filler(200), timeout=120).disk_full
+            assert child.exec(filler(120), timeout=120).disk_full
 
 
 def test_far_beyond_the_limit_the_sandbox_ends_and_says_why():
