@@ -20,6 +20,7 @@ AGENTS = {
     "bash": "forkgym.agents.loops.bash:BashAgent",
     "demonstration": "forkgym.agents.loops.oracle:DemonstrationAgent",
     "harness": "forkgym.agents.harnesses.agent:HarnessAgent",
+    "mix": "forkgym.agents.loops.mix:make_mix",
     "nop": "forkgym.agents.loops.oracle:NopAgent",
     "oracle": "forkgym.agents.loops.oracle:OracleAgent",
     "random": "forkgym.agents.loops.oracle:RandomAgent",

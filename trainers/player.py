@@ -15,6 +15,7 @@ from torch import Tensor
 from forkgym import tasks
 from forkgym.agents.base import Agent, Episode, SamplingParams
 from forkgym.agents.collect import Collection, Job, collect
+from forkgym.agents.ledger import Retries
 from forkgym.agents.policies.hf import HFPolicy
 from forkgym.envs.core import CodingEnv
 from forkgym.trainers.recipe import EnvSection
@@ -66,7 +67,7 @@ class EnvPlayer:
         *,
         reward: str | dict[str, Any] = "resolved",
         concurrency: int = 8,
-        retries: int = 1,
+        retries: Retries = 1,
         max_failed_share: float = 0.5,
     ) -> None:
         self._env = env

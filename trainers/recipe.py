@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from forkgym.envs.base import FailureKind
 from forkgym.trainers.kinds import (
     LOSS_OPTIONS,
     PER_EPISODE_LOSSES,
@@ -102,8 +103,8 @@ class RolloutSection(Section):
     groups: Count = 4
     group_size: Annotated[int, Field(ge=2)] = 8
     concurrency: Count = 8
-    retries: Annotated[int, Field(ge=0)] = 1
-    """A failed episode is played again this often."""
+    retries: Annotated[int, Field(ge=0)] | dict[FailureKind, Annotated[int, Field(ge=0)]] = 1
+    """A failed episode is played again this often; or by kind of failure, such as ``{sandbox: 2, engine: 1}``."""
     max_failed_share: Annotated[float, Field(ge=0, lt=1)] = 0.5
     """If more of a step's episodes fail than this, the run stops with the reasons."""
 
