@@ -151,15 +151,22 @@ def parse_body(data: bytes) -> Mapping[str, Any]:
     return record(body, "the body")
 
 
-def record(value: Any, where: str) -> Mapping[str, Any]:
-    """``value`` if it is a JSON object. Like all readers here it raises ``Refusal`` and says where."""
+def record(value: Any, where: str, *, optional: bool = False) -> Mapping[str, Any]:
+    """``value`` if it is a JSON object. Like all readers here it raises ``Refusal`` and says where.
+
+    Where it is ``optional``, nothing is an empty one.
+    """
+    if value is None and optional:
+        return {}
     if not isinstance(value, dict):
         raise _wrong(where, "an object", value)
     return cast(Mapping[str, Any], value)
 
 
-def items(value: Any, where: str) -> Sequence[Any]:
-    """``value`` if it is a JSON array."""
+def items(value: Any, where: str, *, optional: bool = False) -> Sequence[Any]:
+    """``value`` if it is a JSON array; where it is ``optional``, nothing is an empty one."""
+    if value is None and optional:
+        return []
     if not isinstance(value, list):
         raise _wrong(where, "an array", value)
     return cast(list[Any], value)

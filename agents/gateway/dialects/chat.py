@@ -45,8 +45,8 @@ _UNKNOWN = ("frequency_penalty", "presence_penalty", "logit_bias", "min_p", "rep
 def read(body: Mapping[str, Any]) -> Request:
     """A request of ``POST /v1/chat/completions``."""
     messages = [_message(m, f"messages[{i}]") for i, m in enumerate(items(body.get("messages"), "messages"))]
-    tools = [_tool(t, f"tools[{i}]") for i, t in enumerate(items(body.get("tools") or [], "tools"))]
-    options = record(body.get("stream_options") or {}, "stream_options")
+    tools = [_tool(t, f"tools[{i}]") for i, t in enumerate(items(body.get("tools"), "tools", optional=True))]
+    options = record(body.get("stream_options"), "stream_options", optional=True)
     most = integer(body.get("max_completion_tokens"), "max_completion_tokens", 1)
     return Request(
         messages,
@@ -68,7 +68,7 @@ def read(body: Mapping[str, Any]) -> Request:
 
 
 def _formats(body: Mapping[str, Any]) -> list[str]:
-    wanted = record(body.get("response_format") or {}, "response_format").get("type", "text")
+    wanted = record(body.get("response_format"), "response_format", optional=True).get("type", "text")
     return [] if wanted == "text" else ["response_format"]
 
 
@@ -84,7 +84,7 @@ def _message(value: Any, where: str) -> Message:
         return {"role": "tool", "content": parts(message.get("content"), at, _TEXT), "tool_call_id": id}
     if role == "assistant":
         reasoning = message.get("reasoning_content") or message.get("reasoning") or ""
-        calls = items(message.get("tool_calls") or [], f"{where}.tool_calls")
+        calls = items(message.get("tool_calls"), f"{where}.tool_calls", optional=True)
         return assistant(
             parts(message.get("content"), at, _TEXT),
             text(reasoning, f"{where}.reasoning_content"),

@@ -54,7 +54,7 @@ def read(body: Mapping[str, Any]) -> Request:
         messages += _message(message, f"messages[{i}]")
     ignored = unfollowed(body, ("mcp_servers", "container"))
     tools = list(_tools(body, ignored))
-    thinking = record(body.get("thinking") or {}, "thinking").get("type", "disabled")
+    thinking = record(body.get("thinking"), "thinking", optional=True).get("type", "disabled")
     return Request(
         messages,
         tools,
@@ -71,7 +71,7 @@ def read(body: Mapping[str, Any]) -> Request:
 
 
 def _system(value: Any) -> str:
-    blocks = [value] if isinstance(value, str) else items(value or [], "system")
+    blocks = [value] if isinstance(value, str) else items(value, "system", optional=True)
     said = [parts([b] if not isinstance(b, str) else b, f"system[{i}]", ("text",)) for i, b in enumerate(blocks)]
     kept = ["\n".join(line for line in one.split("\n") if not line.startswith(_BILLING)) for one in said]
     return "\n".join(filter(None, kept))
@@ -119,7 +119,7 @@ def _assistant(blocks: list[Any], where: str) -> Message:
 
 
 def _tools(body: Mapping[str, Any], ignored: list[str]) -> Iterator[Tool]:
-    for i, value in enumerate(items(body.get("tools") or [], "tools")):
+    for i, value in enumerate(items(body.get("tools"), "tools", optional=True)):
         at = f"tools[{i}]"
         tool = record(value, at)
         name = text(tool.get("name"), f"{at}.name")

@@ -45,8 +45,8 @@ def read(body: Mapping[str, Any]) -> Request:
         messages.append({"role": "system", "content": text(body["instructions"], "instructions")})
     messages += _merged(_item(item, f"input[{i}]") for i, item in enumerate(asked))
     ignored = unfollowed(body, ("background", "conversation", "max_tool_calls", "prompt"))
-    shape = record(record(body.get("text") or {}, "text").get("format") or {}, "text.format").get("type", "text")
-    if shape != "text":
+    shape = record(record(body.get("text"), "text", optional=True).get("format"), "text.format", optional=True)
+    if shape.get("type", "text") != "text":
         ignored.append("text.format")
     free: set[str] = set()
     return Request(
@@ -109,7 +109,7 @@ def _merged(messages: Iterator[Message]) -> Iterator[Message]:
 
 
 def _tools(body: Mapping[str, Any], free: set[str], ignored: list[str]) -> Iterator[Tool]:
-    for i, value in enumerate(items(body.get("tools") or [], "tools")):
+    for i, value in enumerate(items(body.get("tools"), "tools", optional=True)):
         at = f"tools[{i}]"
         tool = record(value, at)
         kind = text(tool.get("type"), f"{at}.type")

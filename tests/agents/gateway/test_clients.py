@@ -197,7 +197,7 @@ def test_a_full_window_is_an_orderly_refusal(rig):
         assert error.get("code") == code
         assert "window holds 100" in error["message"]
         assert one.session.ended == "context"
-    assert answer.headers["x-should-retry"] == "false"
+        assert answer.headers["x-should-retry"] == "false"
     assert one.chat([USER]).status == 200
     assert one.session.ended == ""
     assert one.session.counts == {"refused:context": 3}

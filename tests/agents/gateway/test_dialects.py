@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 
@@ -49,7 +50,7 @@ def test_chat_through_openai(rig, openai, stream):
             with client.chat.completions.stream(model="m", messages=messages, tools=tools) as events:
                 return events.get_final_completion()
 
-        messages = [{"role": "developer", "content": "Work."}, {"role": "user", "content": "list"}]
+        messages: list[Any] = [{"role": "developer", "content": "Work."}, {"role": "user", "content": "list"}]
         first = ask(messages).choices[0]
         assert first.finish_reason == "tool_calls"
         assert first.message.content.strip() == "I will look."
@@ -86,7 +87,7 @@ def test_messages_through_anthropic(rig, anthropic, stream):
             with client.messages.stream(messages=messages, system=system, **options) as events:
                 return events.get_final_message()
 
-        messages = [{"role": "user", "content": "list"}]
+        messages: list[Any] = [{"role": "user", "content": "list"}]
         first = ask(messages, "71fea")
         assert [block.type for block in first.content] == ["thinking", "text", "tool_use", "tool_use"]
         assert first.content[0].thinking == "look"
@@ -194,7 +195,11 @@ def _tool(path):
 def test_arguments_that_are_no_object(rig):
     """On a wire with room for objects only they stand within one; sent back so, they are still the sampled call."""
     one = rig(['<tool_call>\n{"name": "sh", "arguments": "ls"}\n</tool_call>', "ok"])
-    body = {"messages": [{"role": "user", "content": "go"}], "max_tokens": 99, "tools": _tool("messages")}
+    body: dict[str, Any] = {
+        "messages": [{"role": "user", "content": "go"}],
+        "max_tokens": 99,
+        "tools": _tool("messages"),
+    }
     content = one.send("/v1/messages", body).json["content"]
     call = content[-1]
     if call["type"] == "tool_use":

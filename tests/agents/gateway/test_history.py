@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 
@@ -16,6 +17,16 @@ def call(**arguments):
     return f'<tool_call>\n{{"name": "sh", "arguments": {json.dumps(arguments)}}}\n</tool_call>'
 
 
+class Talk:
+    def __init__(self, one):
+        self.rig, self.session = one, one.session
+
+    def __call__(self, messages, tools=TOOLS, **options):
+        answer = self.rig.chat(messages, tools=tools, **options)
+        assert answer.status == 200, answer.text
+        return answer.json["choices"][0]["message"]
+
+
 @pytest.fixture
 def talk(rig):
     """``talk(messages)``: the assistant's message, as the client was sent it. Replies are numbered."""
@@ -27,14 +38,7 @@ def talk(rig):
 
     one = rig(script)
 
-    def ask(messages, tools=TOOLS, **options):
-        answer = one.chat(messages, tools=tools, **options)
-        assert answer.status == 200, answer.text
-        return answer.json["choices"][0]["message"]
-
-    ask.rig = one
-    ask.session = one.session
-    return ask
+    return Talk(one)
 
 
 def check_once(one):
@@ -78,7 +82,7 @@ def test_replayed_json_with_another_key_order_makes_no_fork(rig):
     turns = [f"<think>step {i}</think>" + call(path="a", content=1.0, n=i) for i in range(3)]
     for _ in range(8):
         one = rig(turns)
-        messages = [SYSTEM, USER]
+        messages: list[Any] = [SYSTEM, USER]
         for i in range(3):
             said = one.chat(messages, tools=TOOLS, stream=False).json["choices"][0]["message"]
             called = said["tool_calls"][0]
