@@ -199,6 +199,28 @@ def test_eval_refuses_the_records_of_another_evaluation(forkgym: Run, tmp_path: 
     assert (tmp_path / "e" / "episodes.jsonl").read_bytes() == before
 
 
+def test_evals_without_a_folder_do_not_meet_and_each_goes_on(forkgym: Run, tmp_path: Path) -> None:
+    words = ["eval", "--tasks", TASK, "--json"]
+    folders = [json.loads(forkgym(*words, "--agent", name).stdout)["records"] for name in ("oracle", "nop")]
+    assert sorted(str(path.relative_to(tmp_path)) for path in (tmp_path / "runs").iterdir()) == sorted(folders)
+    assert [re.sub("[0-9a-f]{8}$", "", folder) for folder in folders] == ["runs/eval-oracle-", "runs/eval-nop-"]
+    again = forkgym(*words, "--agent", "nop")
+    assert json.loads(again.stdout)["records"] == folders[1]
+    assert "1 of 1 episodes are kept from an earlier run" in again.stderr
+
+
+def test_eval_within_a_budget_goes_on_next_time(forkgym: Run, tmp_path: Path) -> None:
+    words = ["eval", "--tasks", "swe/tiny/clamp/*", "--agent", "oracle", "--out", "e", "--concurrency", "1"]
+    done = forkgym(*words, "--max-seconds", "0.001", "--tree-digests")
+    assert done.returncode == 1
+    assert "The seconds were used up; the same command goes on." in done.stderr
+    played = [json.loads(line) for line in (tmp_path / "e" / "episodes.jsonl").read_text().splitlines()]
+    assert 1 <= len(played) < 9
+    assert all(step["tree"] for episode in played for step in episode["steps"])
+    done = forkgym(*words, "--tree-digests")
+    assert (done.returncode, "(9 of 9 scored episodes)" in done.stdout) == (0, True)
+
+
 def test_eval_writes_a_report(forkgym: Run, tmp_path: Path) -> None:
     done = forkgym("eval", "--tasks", TASK, "--agent", "nop", "--out", "e", "--report", "r/r.html")
     assert done.returncode == 0

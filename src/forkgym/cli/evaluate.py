@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import platform
 import re
@@ -43,8 +44,11 @@ def evaluate(
     max_tokens: int,
     temperature: float,
     concurrency: int,
-    out: Path,
+    out: Path | None,
     report: Path | None,
+    max_seconds: float | None,
+    max_sampled_tokens: int | None,
+    tree_digests: bool,
     as_json: bool,
 ) -> int:
     """Play ``n`` episodes on each task and say how many were solved. Exit code 1 if some could not be scored."""
@@ -53,6 +57,9 @@ def evaluate(
         "tasks": tasks, "split": split, "agent": agent, "model": model, "sandbox": sandbox, "seed": seed,
         "turns": turns, "max_tokens": max_tokens, "temperature": temperature, "version": __version__,
     }  # fmt: skip
+    if tree_digests:
+        settings["tree_digests"] = True
+    out = out or _folder_of(settings)
     finished = _resume(out, settings)
     jobs = [Job(task, seed + k, task, f"{task}#{k}") for task in chosen.ids for k in range(n)]
     todo = [job for job in jobs if job.id not in finished]
@@ -62,7 +69,8 @@ def evaluate(
         err.print(note, markup=False, soft_wrap=True)
     if todo:
         with player(agent, model, slots=concurrency) as who:
-            finished |= _play(todo, kept, chosen, who, settings, concurrency, out)
+            limits = {"concurrency": concurrency, "max_seconds": max_seconds, "max_sampled_tokens": max_sampled_tokens}
+            finished |= _play(todo, kept, chosen, who, settings, limits, out)
     episodes = [finished[job.id] for job in jobs]
     summary = summarize(episodes)
     if report is not None:
@@ -73,6 +81,12 @@ def evaluate(
     else:
         _print(episodes, summary, out, report)
     return 0 if summary.scored == summary.episodes else 1
+
+
+def _folder_of(settings: Mapping[str, Any]) -> Path:
+    """A folder that only evaluations with these settings take, so that two different ones never meet."""
+    digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
+    return Path("runs") / f"eval-{re.sub(r'[^A-Za-z0-9_-]+', '-', str(settings['agent']))}-{digest[:8]}"
 
 
 def _resume(folder: Path, settings: Mapping[str, Any]) -> dict[str, Episode]:
@@ -105,13 +119,15 @@ def _play(
     tasks: TaskSet,
     who: Player,
     settings: Mapping[str, Any],
-    concurrency: int,
+    limits: Mapping[str, Any],
     folder: Path,
 ) -> dict[str, Episode]:
     sampling = SamplingParams(max_tokens=settings["max_tokens"], temperature=settings["temperature"])
 
+    trees = settings.get("tree_digests", False)
+
     def make_env() -> CodingEnv:
-        return CodingEnv(tasks, sandbox=settings["sandbox"], max_turns=settings["turns"])
+        return CodingEnv(tasks, sandbox=settings["sandbox"], max_turns=settings["turns"], tree_digests=trees)
 
     columns = [
         TextColumn("{task.description}"),
@@ -131,9 +147,9 @@ def _play(
             if episode.scored:
                 progress.update(bar, advance=1, description=f"playing, {solved} solved")
 
-        played = collect(
-            jobs, make_env, who.agent, who.policy, sampling=sampling, concurrency=concurrency, on_episode=keep
-        )
+        played = collect(jobs, make_env, who.agent, who.policy, sampling=sampling, on_episode=keep, **limits)
+    if played.stopped:
+        err.print(f"The {played.stopped} were used up; the same command goes on.", markup=False)
     return last_attempts(played.episodes)
 
 

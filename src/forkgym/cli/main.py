@@ -264,7 +264,8 @@ def serve_mcp(
     _call("serve_mcp", "serve_mcp", task, sandbox=sandbox, seed=seed, turns=turns, out=out)
 
 
-EPISODES = ("tasks", "split", "agent", "model", "n", "seed", "turns", "max_tokens", "temperature", "report")
+EPISODES = ("tasks", "split", "agent", "model", "n", "seed", "turns", "max_tokens", "temperature", "report",
+            "max_seconds", "max_sampled_tokens", "tree_digests")  # fmt: skip
 GRADING = ("image", "repos", "assets", "run_id", "timeout")
 
 
@@ -290,9 +291,16 @@ def evaluate(
     max_tokens: Tokens = 256,
     temperature: Temperature = 0.0,
     concurrency: Annotated[int, typer.Option(min=1, help="Episodes at once.")] = 8,
-    out: Annotated[Path, typer.Option(help="Folder of the records. The same folder again resumes.")] = Path(
-        "runs/eval"
-    ),
+    max_seconds: Annotated[
+        float | None, typer.Option(min=0.001, help="Begin no episode after so many seconds.")
+    ] = None,
+    max_sampled_tokens: Annotated[int | None, typer.Option(min=1, help="Nor after so many sampled tokens.")] = None,
+    tree_digests: Annotated[
+        bool, typer.Option("--tree-digests", help="Record what files are after each turn.")
+    ] = False,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder of the records; the same folder resumes (default: one per command).")
+    ] = None,
     report: Annotated[Path | None, typer.Option(help="Also write an HTML report here.")] = None,
     dataset: Annotated[Path | None, typer.Option(help="SWE-bench rows: .json, .jsonl or .parquet.")] = None,
     predictions: Annotated[
@@ -307,18 +315,19 @@ def evaluate(
 ) -> None:
     """Measure an agent on a set of tasks, or grade a file of SWE-bench predictions (--dataset, --predictions).
 
-    Stopped at any point, the same command goes on where it was.
+    Stopped at any point, the same command goes on where it was. Other settings play into another folder.
     """
     if dataset is not None or predictions is not None:
         _refuse(context, EPISODES, "--dataset and --predictions grade patches; nobody plays")
         if dataset is None or predictions is None:
             raise typer.BadParameter("give --dataset and --predictions together")
         _call("predictions", "grade_predictions", dataset, predictions, image=image, repositories=repos, assets=assets,
-              run_id=run_id, timeout=timeout, sandbox=sandbox, concurrency=concurrency, folder=out,
-              as_json=json)  # fmt: skip
+              run_id=run_id, timeout=timeout, sandbox=sandbox, concurrency=concurrency,
+              folder=out or Path("runs/eval"), as_json=json)  # fmt: skip
     _refuse(context, GRADING, "only --dataset and --predictions take it")
     _call("evaluate", "evaluate", tasks, split=split, agent=agent, model=model, n=n, sandbox=sandbox, seed=seed,
           turns=turns, max_tokens=max_tokens, temperature=temperature, concurrency=concurrency, out=out, report=report,
+          max_seconds=max_seconds, max_sampled_tokens=max_sampled_tokens, tree_digests=tree_digests,
           as_json=json)  # fmt: skip
 
 
