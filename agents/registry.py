@@ -15,7 +15,16 @@ POLICIES = {
     "hf": "forkgym.agents.policies.hf:HFPolicy",
     "scripted": "forkgym.agents.policies.scripted:ScriptedPolicy",
 }
-FORMATS = {"chatml": "forkgym.agents.formats.chatml:ChatML"}
+FORMATS = {
+    "auto": "forkgym.agents.formats.auto:choose",
+    "chatml": "forkgym.agents.formats.chatml:ChatML",
+    "deepseek": "forkgym.agents.formats.families:deepseek",
+    "gemma": "forkgym.agents.formats.families:gemma",
+    "llama3": "forkgym.agents.formats.families:llama3",
+    "qwen2.5": "forkgym.agents.formats.families:qwen25",
+    "qwen3": "forkgym.agents.formats.families:qwen3",
+    "template": "forkgym.agents.formats.template:TemplateFormat",
+}
 AGENTS = {
     "bash": "forkgym.agents.loops.bash:BashAgent",
     "demonstration": "forkgym.agents.loops.oracle:DemonstrationAgent",

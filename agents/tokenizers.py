@@ -103,7 +103,7 @@ class ByteTokenizer:
 
 
 class HFTokenizer:
-    """A fast tokenizer of ``transformers``, made thread-safe.
+    """A fast tokenizer of ``transformers``, made thread-safe. ``controls`` are the ids of its special tokens.
 
     ``transformers`` switches the shared backend to and fro for ``split_special_tokens``, which is a race between
     threads; this class keeps its own copy of the backend with the switch set once. In this copy the control tokens
@@ -124,6 +124,10 @@ class HFTokenizer:
         self._backend.no_truncation()
         self._backend.no_padding()
         self._backend.encode_special_tokens = True
+        added: list[Any] = list(self._backend.get_added_tokens_decoder().items())
+        self.controls: dict[str, int] = {token.content: int(id) for id, token in added if token.special}
+        self.strips_left = {token.content for _, token in added if token.special and token.lstrip}
+        self.strips_right = {token.content for _, token in added if token.special and token.rstrip}
 
     @property
     def size(self) -> int:
@@ -136,10 +140,10 @@ class HFTokenizer:
         return str(self._backend.decode(list(ids), skip_special_tokens=False))
 
     def special(self, name: str) -> int:
-        known = {token.content: id for id, token in self._backend.get_added_tokens_decoder().items()}
-        if name not in known:
-            raise ConfigError(f"the tokenizer has no special token {name!r}; it has {', '.join(known) or 'none'}")
-        return int(known[name])
+        if name not in self.controls:
+            known = ", ".join(self.controls) or "none"
+            raise ConfigError(f"the tokenizer has no special token {name!r}; it has {known}")
+        return self.controls[name]
 
 
 def load_tokenizer(directory: str | PathLike[str], gguf_file: str | None = None) -> HFTokenizer:

@@ -71,7 +71,7 @@ class Chat:
     """A ``ChatFormat`` of one family.
 
     ``default_system`` opens conversations that bring no system message (``None``: nothing). ``strict`` reads only calls
-    that are written exactly as the family's template writes them.
+    that are complete and in the family's own syntax; see ``forkgym.envs.calls`` for what is forgiven else.
     """
 
     def __init__(
@@ -92,14 +92,14 @@ class Chat:
     def start(self, messages: Sequence[Message], tools: Tools = ()) -> list[int]:
         """Ids of the opening messages, the tools, and the header that asks for an assistant turn."""
         system, rest = self.default_system, list(messages)
-        if rest and _role(rest[0]) == "system":
-            system = _text(rest.pop(0))
+        if rest and role_of(rest[0]) == "system":
+            system = text_of(rest.pop(0))
             system = system.strip() if self.family.strip else system
         said, prefix = self.family.opening(system, tools)
         pieces: list[str] = [Layout(self.family.begin)]
         if said:
             pieces += self._turn("system", said)
-        if prefix and (not rest or _role(rest[0]) != "user"):
+        if prefix and (not rest or role_of(rest[0]) != "user"):
             rest.insert(0, {"role": "user", "content": ""})
         return self._encode([*pieces, *self._render(rest, prefix)])
 
@@ -125,12 +125,12 @@ class Chat:
         """The pieces of messages and of the next header; ``prefix`` goes into the first."""
         pieces: list[str] = []
         after_tool = False
-        for is_tool, group in itertools.groupby(messages, key=lambda message: _role(message) == "tool"):
+        for is_tool, group in itertools.groupby(messages, key=lambda message: role_of(message) == "tool"):
             if is_tool:
-                pieces += self._answers([_text(message) for message in group])
+                pieces += self._answers([text_of(message) for message in group])
             else:
                 for message in group:
-                    pieces += self._turn(_role(message), [*prefix, *self._says(message)], headless=after_tool)
+                    pieces += self._turn(role_of(message), [*prefix, *self._says(message)], headless=after_tool)
                     prefix, after_tool = (), False
             after_tool = is_tool and self.family.direct
         return pieces if after_tool else [*pieces, Layout(self.family.turns["assistant"][0] + self.family.lead)]
@@ -157,12 +157,9 @@ class Chat:
 
     def _says(self, message: Message) -> list[str]:
         """What a message that is no answer of a tool says: reasoning, text, calls."""
-        calls = calls_of(message) if _role(message) == "assistant" else []
-        text, reasoning = _text(message, optional=bool(calls)), ""
-        if _role(message) == "assistant":
-            reasoning = str(message.get("reasoning_content") or "")
-        if _role(message) == "assistant" and not reasoning and THINK in self._ids:
-            reasoning, text = split_reasoning(text)
+        calls = calls_of(message) if role_of(message) == "assistant" else []
+        reasoning = str(message.get("reasoning_content") or "") if role_of(message) == "assistant" else ""
+        text = text_of(message, optional=bool(calls or reasoning))
         text = text.strip() if self.family.strip else text
         pieces: list[str] = []
         if reasoning:
@@ -220,14 +217,16 @@ def _mapping(value: object) -> Mapping[str, Any]:
     return cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else {}
 
 
-def _role(message: Message) -> str:
+def role_of(message: Message) -> str:
+    """The role; that of developers is the system's. Raises ``ConfigError`` if there is none."""
     role = message.get("role")
     if not isinstance(role, str):
         raise ConfigError(f"a message needs text for role and content, got {dict(message)!r:.200}")
     return "system" if role == "developer" else role
 
 
-def _text(message: Message, optional: bool = False) -> str:
+def text_of(message: Message, optional: bool = False) -> str:
+    """The text; ``optional``: there may be none. Raises ``ConfigError`` for anything else, such as a list of parts."""
     content = message.get("content")
     if content is None and optional:
         return ""

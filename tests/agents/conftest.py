@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
 from forkgym.agents.tokenizers import HFTokenizer, load_tokenizer
@@ -32,7 +32,9 @@ def make_tokenizer() -> Callable[..., HFTokenizer]:
     ``specials`` are special tokens; ``tags`` are ordinary added ones, as Qwen adds ``<tool_call>``.
     """
     backend: Any = Tokenizer(models.BPE())
-    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    # Line breaks are parted from what follows, as in today's families: a header then ends in the same ids anywhere.
+    words: Any = pre_tokenizers.Split(Regex(r" ?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+"), "isolated")
+    backend.pre_tokenizer = pre_tokenizers.Sequence([words, pre_tokenizers.ByteLevel(False, use_regex=False)])
     backend.decoder = decoders.ByteLevel()
     learn: Any = trainers.BpeTrainer
     alphabet = pre_tokenizers.ByteLevel.alphabet()
