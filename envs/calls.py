@@ -65,26 +65,40 @@ def read_call(
     ``strict`` allows ``name`` and the first of ``keys`` only. Else any of ``keys``, members ``id`` and ``type``,
     arguments as JSON within a string, and line breaks within strings are forgiven.
     """
-    members, end = _members(text, at, json.JSONDecoder(strict=strict, parse_constant=_no_constant))
+    members, end = _members(text, at, _decoder(strict))
     given = [key for key in (keys[:1] if strict else keys) if key in members]
     allowed = {"name", *given[:1], *(() if strict else ("id", "type"))}
     name, _ = members.get("name", (None, ""))
     if not isinstance(name, str) or set(members) - allowed:
         raise ValueError(_NOT_A_CALL)
-    if not name or not name.isprintable():
-        raise ValueError("has a name that is empty or not printable")
     value, written = members[given[0]] if given else (dict[str, Any](), "{}")
     if isinstance(value, str) and not strict:
         value, written = _loads(value), value
-    if not isinstance(value, dict):
-        raise ValueError("has arguments that are not an object")
-    return WrittenCall(name, _as_json(value, written)), end
+    return WrittenCall(checked_name(name), _object(value, written)), end
+
+
+def read_arguments(text: str, at: int, *, strict: bool = False) -> tuple[str, int]:
+    """The JSON text of the object that begins at ``at``, and where it ends. Raises ``ValueError``."""
+    start = skip(text, at)
+    value, end = _decode(_decoder(strict), text, start)
+    return _object(value, text[start:end]), end
+
+
+def checked_name(name: str) -> str:
+    """``name`` if it can name a tool. Raises ``ValueError``."""
+    if not name or not name.isprintable():
+        raise ValueError("has a name that is empty or not printable")
+    return name
 
 
 def skip(text: str, at: int, pattern: re.Pattern[str] = _SPACE) -> int:
     """Where ``pattern`` (white space), which may be empty, ends."""
     match = pattern.match(text, at)
     return at if match is None else match.end()
+
+
+def _decoder(strict: bool) -> json.JSONDecoder:
+    return json.JSONDecoder(strict=strict, parse_constant=_no_constant)
 
 
 def _members(text: str, at: int, decoder: json.JSONDecoder) -> tuple[dict[str, tuple[Any, str]], int]:
@@ -126,8 +140,10 @@ def _loads(text: str) -> Any:
         raise ValueError(f"has arguments that are not JSON: {str(error)[:200]}") from error
 
 
-def _as_json(value: Any, written: str) -> str:
-    """``written`` if it is JSON by the book, else the same value written so."""
+def _object(value: Any, written: str) -> str:
+    """``written`` if it is an object in JSON by the book, else the same object written so."""
+    if not isinstance(value, dict):
+        raise ValueError("has arguments that are not an object")
     try:
         written.encode()
         json.loads(written)
