@@ -9,7 +9,6 @@ import asyncio
 import hashlib
 import json
 import logging
-import re
 from asyncio import Future
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -21,14 +20,11 @@ from starlette.requests import Request as Http
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from forkgym.agents.gateway.dialects import chat, messages, responses
+from forkgym.agents.gateway.dialects import chat
+from forkgym.agents.gateway.routes import Route, route, split
 from forkgym.agents.gateway.session import Session, Ticket
 from forkgym.agents.gateway.wire import Dialect, Event, Refusal, parse_body
 
-SAMPLED: Mapping[str, Dialect] = {"/chat/completions": chat, "/messages": messages, "/responses": responses}
-COUNTED: Mapping[str, Dialect] = {"/messages/count_tokens": messages}
-_EPISODE = re.compile(r"/e/([^/]+)(/.*)?")
-_VERSION = re.compile(r"^(/v1(beta|alpha)?)+(?=/|$)")
 _IDS = ("idempotency-key", "x-request-id")
 _STREAM = [(b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-cache")]
 _PIECE = 16 * 1024
@@ -65,23 +61,22 @@ class App:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         http = Http(scope, receive)
-        path = http.url.path
-        dialect: Dialect = chat
+        key, path = split(http.url.path)
+        found = route(path) if http.method == "POST" else None
         try:
-            key, path = _split(path)
-            dialect = SAMPLED.get(path) or COUNTED.get(path) or chat
             session = self._session(http, key)
-            if http.method == "POST" and path in SAMPLED:
-                await self._sample(http, send, _needed(session), dialect, await self._body(http))
-                return
-            if http.method == "POST" and path in COUNTED:
-                response = await self._count(session, dialect, await self._body(http))
-            else:
+            if found is None:
                 response = self._look(http, session, path)
+            else:
+                body = await self._body(http)
+                if found.counted is None:
+                    await self._sample(http, send, _needed(session), found, body)
+                    return
+                response = await self._work(lambda: _count(_needed(session), found, body))
         except ClientDisconnect:
             return
         except Refusal as refusal:
-            response = _refused(dialect, refusal)
+            response = _refused(found.dialect if found else chat, refusal)
         await response(scope, receive, send)
 
     def _session(self, http: Http, key: str) -> Session | None:
@@ -117,18 +112,9 @@ class App:
             return _json(model)
         raise Refusal("unknown", f"{http.method} {http.url.path} is not served here")
 
-    async def _count(self, session: Session | None, dialect: Dialect, body: bytes) -> Response:
-        def work() -> Response:
-            try:
-                return _json({"input_tokens": _needed(session).count(dialect.read(parse_body(body)))})
-            except Refusal as refusal:
-                return _refused(dialect, refusal)
-
-        return await self._work(work)
-
-    async def _sample(self, http: Http, send: Send, session: Session, dialect: Dialect, body: bytes) -> None:
-        ticket = _ticket(http, dialect, body)
-        work = self._work(lambda: _answer(session, dialect, ticket, body))
+    async def _sample(self, http: Http, send: Send, session: Session, found: Route, body: bytes) -> None:
+        ticket = _ticket(http, found, body)
+        work = self._work(lambda: _answer(session, found, ticket, body))
         await _Exchange(http, send, session, ticket, self._ping).run(work)
 
     def _work(self, work: Callable[[], _T]) -> Future[_T]:
@@ -189,10 +175,11 @@ class _Exchange:
         await self._send({"type": "http.response.body", "body": piece, "more_body": True})
 
 
-def _answer(session: Session, dialect: Dialect, ticket: Ticket, body: bytes) -> _Answer:
+def _answer(session: Session, found: Route, ticket: Ticket, body: bytes) -> _Answer:
     """Read, sample and render, in a worker thread. Raises nothing."""
+    dialect = found.dialect
     try:
-        request = dialect.read(parse_body(body))
+        request = dialect.read({**parse_body(body), **found.said})
         ticket.stream = request.stream
         reply = session.answer(ticket, request)
         if not request.stream:
@@ -208,18 +195,18 @@ def _answer(session: Session, dialect: Dialect, ticket: Ticket, body: bytes) -> 
     return _Answer(_refused(dialect, refusal), failed=_sse(dialect.failed(refusal)).encode())
 
 
-def _ticket(http: Http, dialect: Dialect, body: bytes) -> Ticket:
+def _count(session: Session, found: Route, body: bytes) -> Response:
+    assert found.counted is not None
+    tokens = session.count(found.dialect.read({**parse_body(body), **found.said}))
+    return _json(found.counted(tokens))
+
+
+def _ticket(http: Http, found: Route, body: bytes) -> Ticket:
     named = next((value for name in _IDS if (value := http.headers.get(name))), "")
     tried = http.headers.get("x-stainless-retry-count", "0") != "0"
-    key = hashlib.blake2b(f"{dialect.name}\0{named}\0".encode() + body, digest_size=16).digest()
-    return Ticket(dialect.name, key, named, retry=tried or bool(named))
-
-
-def _split(path: str) -> tuple[str, str]:
-    """The key of an episode in a path, and the path without it, its version and its last slash."""
-    found = _EPISODE.fullmatch(path)
-    key, rest = (found[1], found[2] or "/") if found else ("", path)
-    return key, _VERSION.sub("", rest.rstrip("/")) or "/"
+    path = json.dumps([found.dialect.name, found.said, named])
+    key = hashlib.blake2b(path.encode() + body, digest_size=16).digest()
+    return Ticket(found.dialect.name, key, named, retry=tried or bool(named))
 
 
 def _needed(session: Session | None) -> Session:

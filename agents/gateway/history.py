@@ -175,7 +175,7 @@ class History:
             return "parallel" if place.tip else _divergence(place.rest, _newest(node.children[-1])), node.kind
         twin, _ = self._longest(self._by_key, place.keys, place.messages, None)
         if twin is not None:
-            return ("summary", "side") if place.tools == NO_TOOLS else ("tools_changed", twin.kind)
+            return ("aside", "side") if place.tools == NO_TOOLS else ("tools_changed", twin.kind)
         twin, _ = self._longest(self._by_bare, place.bare, place.messages, place.tools)
         if twin is not None:
             return "system_changed", twin.kind

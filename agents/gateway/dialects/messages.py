@@ -199,6 +199,11 @@ def _event(kind: str, **data: Any) -> Event:
     return kind, {"type": kind, **data}
 
 
+def counted(tokens: int) -> Mapping[str, Any]:
+    """The answer of ``count_tokens``."""
+    return {"input_tokens": tokens}
+
+
 def error(refusal: Refusal) -> Mapping[str, Any]:
     """Anthropic's ``{"type": "error", ...}``."""
     message = f"prompt is too long: {refusal.message}" if refusal.kind == "context" else refusal.message

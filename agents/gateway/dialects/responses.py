@@ -208,6 +208,11 @@ def _content(place: Mapping[str, Any], part: Mapping[str, Any]) -> Iterator[dict
     yield {"type": "response.content_part.done", "part": part, **place}
 
 
+def counted(tokens: int) -> Mapping[str, Any]:
+    """The answer of ``input_tokens``."""
+    return {"object": "response.input_tokens", "input_tokens": tokens}
+
+
 def error(refusal: Refusal) -> Mapping[str, Any]:
     """The same as in chat completions."""
     return chat.error(refusal)

@@ -211,3 +211,68 @@ def test_arguments_that_are_no_object(rig):
     body["messages"] += [{"role": "assistant", "content": content}, {"role": "user", "content": [answer]}]
     assert one.send("/v1/messages", body).json["content"][0]["text"] == "ok"
     assert len(one.session.segments()) == 1
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("ids", [False, True])
+def test_gemini_over_the_wire(rig, stream, ids):
+    """Calls and answers find each other with and without ids; types in capitals become those of JSON Schema."""
+    one = rig(SCRIPT)
+    parameters = {"type": "OBJECT", "properties": {"cmd": {"type": "STRING"}}}
+    body: dict[str, Any] = {
+        "systemInstruction": {"parts": [{"text": "Work."}]},
+        "contents": [{"role": "user", "parts": [{"text": "list"}]}],
+        "tools": [{"functionDeclarations": [{"name": "sh", "parameters": parameters}]}],
+        "generationConfig": {"maxOutputTokens": 400, "topK": 64, "thinkingConfig": {"includeThoughts": True}},
+    }
+
+    def ask():
+        if not stream:
+            return [one.send("/v1beta/models/gemini-x:generateContent", body).json]
+        return one.send("/v1beta/models/gemini-x:streamGenerateContent?alt=sse", body).events
+
+    chunks = ask()
+    assert {chunk["modelVersion"] for chunk in chunks} == {"gemini-x"}
+    parts = [part for chunk in chunks for part in chunk["candidates"][0]["content"]["parts"]]
+    assert "".join(part["text"] for part in parts if part.get("thought")) == "look"
+    assert "".join(part.get("text", "") for part in parts if not part.get("thought")).strip() == "I will look."
+    called = [part["functionCall"] for part in parts if "functionCall" in part]
+    assert [(call["name"], call["args"]) for call in called] == CALLS
+    assert [chunk["candidates"][0].get("finishReason") for chunk in chunks][-1] == "STOP"
+    assert chunks[-1]["usageMetadata"]["candidatesTokenCount"] == len(TURN) + 1
+    if not ids:
+        called = [{"name": call["name"], "args": call["args"]} for call in called]
+    said = [{"text": "look", "thought": True}, {"text": "I will look."}, *({"functionCall": call} for call in called)]
+    answers = [{"functionResponse": {**call, "response": {"output": output}}}
+               for call, output in zip(called, ["a.py", "/work"], strict=True)]  # fmt: skip
+    body["contents"] += [{"role": "model", "parts": said}, {"role": "user", "parts": [*answers, {"text": "and now?"}]}]
+    counted = one.send("/v1beta/models/gemini-x:countTokens", body).json
+    assert ask()[0]["candidates"][0]["content"]["parts"][0]["text"] == "done"
+    assert counted == {"totalTokens": len(one.policy.calls[1].ids)}
+    assert '"type": "string"' in one.policy.calls[0].text
+    assert one.session.counts.pop("overridden:top_k") == 2
+    one.session.counts.pop("kept:whitespace", None)  # the text between thought and call, if the format keeps it
+    check(one)
+
+
+def test_gemini_errors(rig):
+    one = rig(["ok"])
+    for body, says in [({}, "expected an array"), ({"contents": [{"role": "king", "parts": []}]}, "king"),
+                       ({"contents": [{"parts": [{"inlineData": {}}]}]}, "takes text only")]:  # fmt: skip
+        answer = one.send("/v1beta/models/m:generateContent", body)
+        assert answer.status == 400
+        assert says in answer.json["error"]["message"]
+        assert (answer.json["error"]["code"], answer.json["error"]["status"]) == (400, "INVALID_ARGUMENT")
+    assert one.send("/v1beta/models/m:paint", {}).status == 404
+    key = one.session.key
+    one.session.path = ""
+    body = {"contents": [{"parts": [{"text": "hi"}]}]}
+    assert one.send("/v1beta/models/m:generateContent", body).json["error"]["status"] == "UNAUTHENTICATED"
+    assert one.send("/v1beta/models/m:generateContent", body, x_goog_api_key=key).status == 200
+
+
+def test_responses_count_tokens(rig):
+    one = rig(["ok"])
+    counted = one.send("/v1/responses/input_tokens", {"input": "hi"}).json
+    assert one.send("/v1/responses", {"input": "hi"}).json["usage"]["input_tokens"] == counted["input_tokens"]
+    assert len(one.session.calls) == 1

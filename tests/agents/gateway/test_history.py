@@ -166,12 +166,12 @@ def test_compaction_by_a_summary(talk):
     messages = chatter(talk, 3)
     summary = talk([*messages, {"role": "user", "content": "Sum it up."}], [])["content"]
     fresh = talk([SYSTEM, {"role": "user", "content": f"So far: {summary}. Go on."}])
-    assert talk.session.counts == {"summary": 1, "compaction": 1}
+    assert talk.session.counts == {"aside": 1, "compaction": 1}
     assert [record.kind for record in talk.session.calls] == ["main"] * 3 + ["side", "main"]
     assert [sum(s.sampled) for s in talk.session.segments(include=("main",))] == [3 * 26, 26]
     assert len(talk.session.segments()) == 3
     talk([SYSTEM, {"role": "user", "content": f"So far: {summary}. Go on."}, fresh, USER])
-    assert talk.session.counts == {"summary": 1, "compaction": 1}
+    assert talk.session.counts == {"aside": 1, "compaction": 1}
     check_once(talk.rig)
 
 
