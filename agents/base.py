@@ -99,6 +99,30 @@ class Turn:
     malformed: str = ""
 
 
+@dataclass(frozen=True)
+class ChatReply:
+    """One turn of a server that gives text and no token ids.
+
+    ``message`` is the turn as it goes back into the messages of the next call, with the ids of its tool calls in
+    ``tool_calls``. ``tokens`` is how many the server counts for it, 0 if it does not say.
+    """
+
+    turn: Turn
+    message: Mapping[str, Any]
+    finish_reason: FinishReason
+    tokens: int = 0
+
+
+class ChatEndpoint(Protocol):
+    """A server that answers messages with text: fit to evaluate, not to train. Safe to call from many threads."""
+
+    def reply(
+        self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]], params: SamplingParams
+    ) -> ChatReply:
+        """The next turn. Raises ``ContextLengthError``, ``PolicyError``, or ``ConfigError`` for what it cannot do."""
+        ...
+
+
 class ChatFormat(Protocol):
     """Text to ids for one model family, incrementally: what was sampled is never rendered again.
 

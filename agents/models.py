@@ -69,7 +69,8 @@ def open_hf(
     if adapt is not None:
         adapt(loaded.model)
     tokenizer = loaded.tokenizer
-    return Opened(HFPolicy(loaded.model, dtype=compute, slots=slots, context=context, tokenizer=tokenizer), tokenizer)
+    policy = HFPolicy(loaded.model, dtype=compute, slots=slots, context=context, tokenizer=tokenizer)
+    return Opened(policy, lambda: tokenizer)
 
 
 def model_folder(name: str) -> Path:

@@ -12,6 +12,7 @@ from forkgym.errors import ConfigError
 from forkgym.registry import resolve
 
 POLICIES = {
+    "endpoint": "forkgym.agents.policies.endpoint:Endpoint",
     "hf": "forkgym.agents.policies.hf:HFPolicy",
     "scripted": "forkgym.agents.policies.scripted:ScriptedPolicy",
 }
@@ -27,6 +28,7 @@ FORMATS = {
 }
 AGENTS = {
     "bash": "forkgym.agents.loops.bash:BashAgent",
+    "chat": "forkgym.agents.loops.chat:ChatAgent",
     "demonstration": "forkgym.agents.loops.oracle:DemonstrationAgent",
     "harness": "forkgym.agents.harnesses.agent:HarnessAgent",
     "mix": "forkgym.agents.loops.mix:make_mix",

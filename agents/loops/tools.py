@@ -67,14 +67,15 @@ class ToolsAgent(BashAgent):
         if not self._native:
             return [(action, "tool") for action, _ in super()._actions(env, ids)]
         turn = self.format.parse(ids)
-        actions = [(_action(call), "tool") for call in turn.calls]
+        actions = [(call_action(call), "tool") for call in turn.calls]
         if turn.malformed:
             return [*actions, (Malformed(f"A tool call {turn.malformed}."), "user")]
         names = ", ".join(tool["function"]["name"] for tool in env.tools)
         return actions or [(Malformed(f"Found no tool call. Each turn, call at least one of: {names}."), "user")]
 
 
-def _action(call: Call) -> ToolCall | Malformed:
+def call_action(call: Call) -> ToolCall | Malformed:
+    """What a call asks the environment to do."""
     try:
         arguments: Any = json.loads(call.arguments)
     except (ValueError, RecursionError):

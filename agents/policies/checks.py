@@ -26,6 +26,11 @@ def check_sampling(params: SamplingParams) -> None:
             raise ConfigError(f"{name} must be {allowed}, not {value!r}")
 
 
+def prompt_seed(seed: int | None, index: int) -> int | None:
+    """The seed of the prompt with this index in one call, in [0, 2^63): equal prompts must not be drawn alike."""
+    return None if seed is None else (seed * 1_000_003 + index) % (1 << 63)
+
+
 class StopTexts:
     """Finds stop texts in sampled ids, also where a text begins in one token and ends in another.
 

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from forkgym.agents.base import Completion, FinishReason, SamplingParams
 from forkgym.agents.errors import ContextLengthError, PolicyError
-from forkgym.agents.policies.checks import StopTexts, check_sampling
+from forkgym.agents.policies.checks import StopTexts, check_sampling, prompt_seed
 from forkgym.agents.policies.sampler import sample, shape
 from forkgym.agents.policies.slots import SlotCache
 from forkgym.agents.policies.support import refuse_unsupported
@@ -161,9 +161,8 @@ class HFPolicy:
             raise ContextLengthError(f"prompt of {len(prompt)} tokens leaves no room in a window of {self.context}")
         if not 0 <= min(prompt) <= max(prompt) < self._head.shape[0]:
             raise PolicyError(f"token ids must lie in [0, {self._head.shape[0]}); got {min(prompt)} to {max(prompt)}")
-        seed = None if params.seed is None else params.seed * 1_000_003 + index
-        stops = StopTexts(params.stop, self._tokenizer)
-        return _Request(list(prompt), params, Future(), random.Random(seed), stops)
+        draw = random.Random(prompt_seed(params.seed, index))
+        return _Request(list(prompt), params, Future(), draw, StopTexts(params.stop, self._tokenizer))
 
     def _serve(self) -> None:
         try:

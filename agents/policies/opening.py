@@ -2,14 +2,17 @@
 
     hf:/models/mine,context=4096        a model's folder or name; ``hf:`` may be left out
     scripted:turns.yaml                 a list of texts, one a turn
+    endpoint:http://host:8000/v1#NAME   a server that speaks OpenAI's HTTP
 
 An engine is a function that takes ``WHERE`` and the options as keywords, and returns ``Opened``; plugins add more.
 """
 
 from __future__ import annotations
 
+import functools
 import inspect
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -24,6 +27,7 @@ from forkgym.errors import ConfigError
 from forkgym.registry import resolve
 
 ENGINES = {
+    "endpoint": "forkgym.agents.policies.remote:open_endpoint",
     "hf": "forkgym.agents.models:open_hf",
     "scripted": "forkgym.agents.policies.opening:open_scripted",
 }
@@ -32,10 +36,15 @@ EXTRAS = {"hf": "train"}
 
 @dataclass(frozen=True)
 class Opened:
-    """A policy and the tokenizer of its model. A context manager that closes the policy."""
+    """A policy and, found when it is first asked for, the tokenizer of its model. A context manager that closes it."""
 
     policy: Policy
-    tokenizer: Tokenizer
+    find_tokenizer: Callable[[], Tokenizer]
+
+    @functools.cached_property
+    def tokenizer(self) -> Tokenizer:
+        """Raises ``ConfigError`` if the engine cannot tell which it is."""
+        return self.find_tokenizer()
 
     def __enter__(self) -> Opened:
         return self
@@ -87,4 +96,4 @@ def open_scripted(where: str, *, window: int | None = None) -> Opened:
     if not isinstance(turns, list) or not all(isinstance(turn, str) for turn in cast("list[Any]", turns)):
         raise ConfigError(f"the script {where} must be a list of texts, one a turn")
     policy = ScriptedPolicy(cast("list[str]", turns), window=window)
-    return Opened(policy, policy.tokenizer)
+    return Opened(policy, lambda: policy.tokenizer)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
@@ -13,7 +14,6 @@ from typing import Any
 from forkgym.agents.base import Agent, ChatFormat, Policy
 from forkgym.agents.policies.opening import ENGINES, Opened, open_policy, parse_spec
 from forkgym.agents.registry import AGENTS, make_agent, make_format
-from forkgym.agents.tokenizers import Tokenizer
 from forkgym.cli.output import err
 from forkgym.errors import ConfigError, MissingExtraError
 from forkgym.registry import resolve
@@ -35,8 +35,7 @@ class Player:
 class Loaded:
     """An open policy, and how its agent was set up in training (empty if it does not come from a run)."""
 
-    policy: Policy
-    tokenizer: Tokenizer
+    opened: Opened
     agent: Mapping[str, Any]
 
 
@@ -54,10 +53,12 @@ def player(agent: str, spec: str | None, slots: int = 8) -> Generator[Player]:
     if spec is None:
         raise ConfigError(f"agent {agent!r} needs a model: --policy smollm2-135m, a model's folder, or a run's folder")
     with loaded(spec, slots) as found:
-        chat = make_format(found.agent.get("format", "chatml"), found.tokenizer)
+        takes_ids = "format" in inspect.signature(resolve("agent", agent, AGENTS)).parameters
+        chat = make_format(found.agent.get("format", "chatml"), found.opened.tokenizer) if takes_ids else None
         trained_with = found.agent.get("name") == agent
         options: Mapping[str, Any] = found.agent.get("options", {}) if trained_with else {}
-        yield Player(make_agent({"name": agent, **options}, format=chat), found.policy, chat)
+        parts = {"format": chat} if takes_ids else {}
+        yield Player(make_agent({"name": agent, **options}, **parts), found.opened.policy, chat)
 
 
 @contextmanager
@@ -67,16 +68,9 @@ def loaded(spec: str, slots: int) -> Generator[Loaded]:
     folder = Path(where)
     is_run = kind == "hf" and folder.is_dir() and not (folder / "config.json").is_file()
     with err.status("Loading the model (the first time takes half a minute) …"):
-        opened = _open_run(folder, slots, options) if is_run else _open(spec, slots)
-    try:
-        yield opened
-    finally:
-        opened.policy.close()
-
-
-def _open(spec: str, slots: int) -> Loaded:
-    opened = open_policy(spec, slots=slots)
-    return Loaded(opened.policy, opened.tokenizer, {})
+        found = _open_run(folder, slots, options) if is_run else Loaded(open_policy(spec, slots=slots), {})
+    with found.opened:
+        yield found
 
 
 def _open_run(folder: Path, slots: int, options: Mapping[str, Any]) -> Loaded:
@@ -100,7 +94,7 @@ def _open_run(folder: Path, slots: int, options: Mapping[str, Any]) -> Loaded:
         seed=recipe["seed"],
         context=recipe.get("sampling", {}).get("context", CONTEXT),
     )
-    return Loaded(opened.policy, opened.tokenizer, recipe.get("agent", {}))
+    return Loaded(opened, recipe.get("agent", {}))
 
 
 def engine(module: str) -> Any:

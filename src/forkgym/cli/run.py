@@ -79,7 +79,7 @@ def run(
             if not as_json:
                 _print_task(chosen, tasks[chosen].instruction)
                 env.shown = True
-                policy = WatchedPolicy(who.policy, who.format, env) if who.policy and who.format else None
+                policy = WatchedPolicy(who.policy, who.format, env) if who.policy and who.format else who.policy
             sampling = SamplingParams(max_tokens=max_tokens, temperature=temperature)
             name = f"{chosen}#{seed}"
             episode = who.agent.run(env, policy, task=chosen, seed=seed, sampling=sampling, episode=name, group=chosen)
