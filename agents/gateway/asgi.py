@@ -13,7 +13,7 @@ from asyncio import Future
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from starlette.requests import ClientDisconnect
 from starlette.requests import Request as Http
@@ -41,6 +41,14 @@ class _Answer:
     failed: bytes = b""
 
 
+class Host(Protocol):
+    """Opens and ends the episodes of clients that name them themselves; an empty name is that of no name."""
+
+    def admit(self, name: str) -> Session: ...
+
+    def end(self, name: str) -> Session | None: ...
+
+
 class App:
     """Serves ``sessions``, by key. ``running`` counts calls that run or wait, those of clients that hung up too."""
 
@@ -49,7 +57,7 @@ class App:
     ) -> None:
         self.sessions = sessions
         self.running = 0
-        self.anyone: Session | None = None
+        self.visitors: Host | None = None
         self._model = model
         self._most = concurrency + queue
         self._ping, self._body_limit = ping, body_limit
@@ -70,9 +78,9 @@ class App:
             else:
                 body = await self._body(http)
                 if found.counted is None:
-                    await self._sample(http, send, _needed(session), found, body)
+                    await self._sample(http, send, self._needed(session, key), found, body)
                     return
-                response = await self._work(lambda: _count(_needed(session), found, body))
+                response = await self._work(lambda: _count(self._needed(session, key), found, body))
         except ClientDisconnect:
             return
         except Refusal as refusal:
@@ -84,11 +92,19 @@ class App:
         given = http.headers.get("x-api-key") or http.headers.get("x-goog-api-key") or http.query_params.get("key")
         given = given or http.headers.get("authorization", "").removeprefix("Bearer ")
         by_key, by_path = self.sessions.get(given), self.sessions.get(key)
-        if key and by_path is None:
-            raise Refusal("unauthorized", "no episode is open at this address")
         if by_path is not None and by_key is not None and by_key is not by_path:
             raise Refusal("unauthorized", "the API key is that of another episode")
-        return by_path or by_key or self.anyone
+        if key and by_path is None and self.visitors is None:
+            raise Refusal("unauthorized", "no episode is open at this address")
+        return by_path or (by_key if not key else None)
+
+    def _needed(self, session: Session | None, key: str) -> Session:
+        """The session that answers: a visitor's may be a new one."""
+        if self.visitors is not None:
+            return self.visitors.admit(key)
+        if session is None:
+            raise Refusal("unauthorized", "this address names no episode, and neither does the API key")
+        return session
 
     async def _body(self, http: Http) -> bytes:
         data = bytearray()
@@ -100,10 +116,15 @@ class App:
 
     def _look(self, http: Http, session: Session | None, path: str) -> Response:
         """What is not a call of the model."""
+        if http.method == "DELETE" and path == "/" and self.visitors is not None:
+            ended = self.visitors.end(split(http.url.path)[0])
+            if ended is None:
+                raise Refusal("unknown", "no episode of this name is open")
+            return _json({**ended.describe(), "episode": ended.episode})
         if http.method not in ("GET", "HEAD"):
             raise Refusal("unknown", f"{http.method} {http.url.path} is not served here")
         if path in ("", "/"):
-            return _json(session.describe() if session is not None and session is not self.anyone else {"status": "ok"})
+            return _json({"status": "ok"} if session is None else session.describe())
         model = {"id": self._model, "object": "model", "created": 0, "owned_by": "forkgym", "type": "model",
                  "display_name": self._model, "created_at": "1970-01-01T00:00:00Z"}  # fmt: skip
         if path == "/models":
@@ -207,12 +228,6 @@ def _ticket(http: Http, found: Route, body: bytes) -> Ticket:
     path = json.dumps([found.dialect.name, found.said, named])
     key = hashlib.blake2b(path.encode() + body, digest_size=16).digest()
     return Ticket(found.dialect.name, key, named, retry=tried or bool(named))
-
-
-def _needed(session: Session | None) -> Session:
-    if session is None:
-        raise Refusal("unauthorized", "this address names no episode, and neither does the API key")
-    return session
 
 
 async def _hangup(http: Http) -> None:

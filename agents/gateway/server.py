@@ -21,7 +21,7 @@ import uvicorn
 
 from forkgym.agents.base import ChatFormat, Policy, SamplingParams
 from forkgym.agents.errors import HarnessError
-from forkgym.agents.gateway.asgi import App
+from forkgym.agents.gateway.asgi import App, Host
 from forkgym.agents.gateway.session import Session
 from forkgym.errors import ConfigError
 
@@ -64,6 +64,10 @@ class Gateway:
         )
         self._server: uvicorn.Server | None = None
         self._thread: threading.Thread | None = None
+
+    def host(self, visitors: Host) -> None:
+        """Let ``visitors`` open an episode for every client that names one."""
+        self._app.visitors = visitors
 
     @property
     def running(self) -> int:
@@ -117,16 +121,34 @@ class Gateway:
         ``sampling`` holds for every call, whatever a client asks for; ``None`` follows the clients. ``max_calls`` and
         ``max_tokens`` (sampled) bound the episode.
         """
-        session = Session(
-            self._policy, self._format, episode, sampling, seed=seed, max_calls=max_calls, max_tokens=max_tokens,
-            model=self.model, base_url=self.url,
-        )  # fmt: skip
-        self.sessions[session.key] = session
+        session = self.begin(episode, sampling, seed=seed, max_calls=max_calls, max_tokens=max_tokens)
         try:
             yield session
         finally:
-            session.close()
-            del self.sessions[session.key]
+            self.end(session)
+
+    def begin(
+        self,
+        episode: str,
+        sampling: SamplingParams | None,
+        *,
+        seed: int = 0,
+        max_calls: int | None = None,
+        max_tokens: int | None = None,
+        key: str | None = None,
+    ) -> Session:
+        """As ``open``, until ``end``. ``key`` is an address that can be guessed, for those who want to choose it."""
+        session = Session(
+            self._policy, self._format, episode, sampling, seed=seed, max_calls=max_calls, max_tokens=max_tokens,
+            model=self.model, base_url=self.url, key=key,
+        )  # fmt: skip
+        self.sessions[session.key] = session
+        return session
+
+    def end(self, session: Session) -> None:
+        """Answer no more calls of ``session``."""
+        session.close()
+        self.sessions.pop(session.key, None)
 
     def _listen(self) -> sockets.socket:
         if self._socket is None:

@@ -32,7 +32,7 @@ class CallRecord:
     ``cause`` is empty where the call continues a token stream. ``messages`` are those that the request added,
     ``turn`` is what the model said, ``text`` its words as sampled. ``finish`` is the completion's. ``seconds`` are wall
     seconds in the policy, ``started`` is Unix time. ``disconnected`` is True while no client has got the answer.
-    ``ignored`` names options of the request that were not followed.
+    ``ignored`` names options of the request that were not followed, ``sampling`` is what was done instead.
     """
 
     dialect: str
@@ -48,6 +48,7 @@ class CallRecord:
     seconds: float = 0.0
     error: str = ""
     ignored: tuple[str, ...] = ()
+    sampling: SamplingParams | None = None
     node: Node | None = field(default=None, repr=False)
 
     @property
@@ -117,6 +118,7 @@ class Session:
         max_tokens: int | None = None,
         model: str = "forkgym",
         base_url: str = "",
+        key: str | None = None,
     ) -> None:
         for name, value in (("max_calls", max_calls), ("max_tokens", max_tokens)):
             if value is not None and value < 1:
@@ -125,7 +127,7 @@ class Session:
         self.sampling = sampling
         self.seed = seed
         self.model = model
-        self.key = secrets.token_urlsafe(24)
+        self.key = secrets.token_urlsafe(24) if key is None else key
         self.path = f"/e/{self.key}"
         self.base_url = f"{base_url}{self.path}" if base_url else ""
         self.calls: list[CallRecord] = []
@@ -251,8 +253,9 @@ class Session:
 
         def record() -> CallRecord:
             return CallRecord(
-                ticket.dialect, ticket.request_id, time.time(), messages=tuple(place.rest), ignored=ignored
-            )
+                ticket.dialect, ticket.request_id, time.time(), messages=tuple(place.rest), ignored=ignored,
+                sampling=params,
+            )  # fmt: skip
 
         try:
             added = self._render(place, ids, request)

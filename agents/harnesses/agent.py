@@ -7,15 +7,15 @@ did is graded like any other submission.
 
 from __future__ import annotations
 
-import json
 import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from forkgym.agents.base import ChatFormat, Episode, Policy, SamplingParams, Step, Turn
+from forkgym.agents.base import ChatFormat, Episode, Policy, SamplingParams
 from forkgym.agents.errors import HarnessError, PolicyError
+from forkgym.agents.gateway.record import metrics, steps
 from forkgym.agents.harnesses import runtime, store
 from forkgym.agents.harnesses.base import CPU, PORT, ROOT, Harness, Place
 from forkgym.agents.harnesses.doors import RELAY, Doors
@@ -30,7 +30,7 @@ from forkgym.sandboxes.base import ExecResult, Mount, Sandbox
 
 if TYPE_CHECKING:
     from forkgym.agents.gateway.history import StreamKind
-    from forkgym.agents.gateway.session import CallRecord, Session
+    from forkgym.agents.gateway.session import Session
 
 MODEL = "forkgym"
 KINDS = ["main", "subagent", "side"]
@@ -183,9 +183,8 @@ class HarnessAgent:
     def _keep(self, record: Episode, session: Session) -> None:
         """Take over what was sampled and said."""
         record.segments = session.segments(self._include)
-        record.steps = _steps(session.calls)
-        record.metrics |= {f"gateway/{name}": float(count) for name, count in sorted(session.counts.items())}
-        record.metrics["calls"] = float(sum(call.turn is not None for call in session.calls))
+        record.steps = steps(session.calls, self._include)
+        record.metrics |= metrics(session)
 
 
 @dataclass(frozen=True)
@@ -200,28 +199,3 @@ def _tail(result: ExecResult) -> str:
     """The last words of a harness."""
     text = (result.stdout + result.stderr).decode(errors="replace").strip()
     return f"Its last words: {text[-_TAIL:]}" if text else "It said nothing."
-
-
-def _steps(calls: Sequence[CallRecord]) -> list[Step]:
-    """One step for each sampled turn; its observation is what the next request added."""
-    turns = [call for call in calls if call.turn is not None]
-    steps: list[Step] = []
-    for number, call in enumerate(turns):
-        assert call.turn is not None
-        after = turns[number + 1].messages if number + 1 < len(turns) and not turns[number + 1].cause else ()
-        shown = "\n".join(_text(message) for message in after)
-        steps.append(Step(number, call.text, _action(call.turn, call.kind), shown, 0.0, 0.0, call.seconds))
-    return steps
-
-
-def _action(turn: Turn, kind: str) -> Mapping[str, Any]:
-    """What the harness was told to do: no action of the environment, which only sees the end."""
-    action: dict[str, Any] = {"calls": [{"tool": call.name, "arguments": call.arguments} for call in turn.calls]}
-    if turn.malformed:
-        action["wrong"] = turn.malformed
-    return action if kind == "main" else {**action, "kind": kind}
-
-
-def _text(message: Mapping[str, Any]) -> str:
-    content = message.get("content")
-    return content if isinstance(content, str) else json.dumps(content)

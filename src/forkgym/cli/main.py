@@ -264,6 +264,34 @@ def serve_mcp(
     _call("serve_mcp", "serve_mcp", task, sandbox=sandbox, seed=seed, turns=turns, out=out)
 
 
+@app.command()
+def gateway(
+    policy: Annotated[
+        str, typer.Option("--policy", "--model", help="Who samples: a model, a run, or an engine (docs/policies.md).")
+    ],
+    port: Annotated[int | None, typer.Option(min=0, max=65535, help="TCP port; 0 takes any (default: 8800).")] = None,
+    host: Annotated[
+        str, typer.Option(help="Address to listen on. Whoever reaches it may use the model.")
+    ] = "127.0.0.1",
+    socket: Annotated[Path | None, typer.Option(help="Listen on this unix socket instead.")] = None,
+    format: Annotated[str, typer.Option(help="The model's chat format; auto finds it.")] = "auto",
+    model_name: Annotated[str, typer.Option(help="The name that clients are shown.")] = "forkgym",
+    concurrency: Annotated[int, typer.Option(min=1, help="Calls at once.")] = 16,
+    seed: Seed = 0,
+    out: Annotated[
+        Path | None, typer.Option(help="Write each episode, with its exact tokens, to this file as JSON lines.")
+    ] = None,
+) -> None:
+    """Serve a model to any program: chat completions, responses, messages and generateContent.
+
+    Each address /e/NAME is an episode of its own; it ends with DELETE /e/NAME, or with the gateway.
+    """
+    if socket is not None and port is not None:
+        raise typer.BadParameter("--socket and --port are two places to listen on; give one of them")
+    _call("gateway", "serve_gateway", policy, host=host, port=port, socket=socket, format=format,
+          model_name=model_name, concurrency=concurrency, seed=seed, out_file=out)  # fmt: skip
+
+
 EPISODES = ("tasks", "split", "agent", "model", "n", "seed", "turns", "max_tokens", "temperature", "report",
             "max_seconds", "max_sampled_tokens", "tree_digests")  # fmt: skip
 GRADING = ("image", "repos", "assets", "run_id", "timeout")
