@@ -94,7 +94,6 @@ class Chat:
         system, rest = self.default_system, list(messages)
         if rest and role_of(rest[0]) == "system":
             system = text_of(rest.pop(0))
-            system = system.strip() if self.family.strip else system
         said, prefix = self.family.opening(system, tools)
         pieces: list[str] = [Layout(self.family.begin)]
         if said:

@@ -44,7 +44,7 @@ def llama3(tokenizer: Tokenizer, *, date: str | None = LLAMA_DATE, strict: bool 
     dated = "" if date is None else f"Cutting Knowledge Date: December 2023\nToday Date: {date}\n\n"
 
     def opening(system: str | None, tools: Tools) -> tuple[list[str], list[str]]:
-        said = [*(["Environment: ipython\n"] if tools else []), dated, system or ""]
+        said = [*(["Environment: ipython\n"] if tools else []), dated, (system or "").strip()]
         return (said if any(said) or system is not None else []), (llama_section(tools) if tools else [])
 
     header = "<|start_header_id|>{}<|end_header_id|>\n\n"

@@ -136,8 +136,8 @@ def calling(arguments: str, text: str = "", reasoning: str = "") -> dict[str, An
 
 
 OPENING = [
-    {"role": "system", "content": "You fix é bugs."},
-    {"role": "user", "content": "clamp(5, 0, 3) is 5.\n\nWhy?"},
+    {"role": "system", "content": " You fix é bugs.\n"},
+    {"role": "user", "content": " clamp(5, 0, 3) is 5.\n\nWhy? "},
 ]
 LS = calling('{"command": "ls"}')
 ANSWER = {"role": "tool", "tool_call_id": "call00000", "content": '  a "b".py\n'}

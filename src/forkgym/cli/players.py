@@ -54,7 +54,9 @@ def player(agent: str, spec: str | None, slots: int = 8) -> Generator[Player]:
         raise ConfigError(f"agent {agent!r} needs a model: --policy smollm2-135m, a model's folder, or a run's folder")
     with loaded(spec, slots) as found:
         takes_ids = "format" in inspect.signature(resolve("agent", agent, AGENTS)).parameters
-        chat = make_format(found.agent.get("format", "chatml"), found.opened.tokenizer) if takes_ids else None
+        chat = make_format(found.agent.get("format", "auto"), found.opened.tokenizer) if takes_ids else None
+        if chat is not None:
+            err.print(f"Chat format: {chat.name}", highlight=False)
         trained_with = found.agent.get("name") == agent
         options: Mapping[str, Any] = found.agent.get("options", {}) if trained_with else {}
         parts = {"format": chat} if takes_ids else {}
