@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import itertools
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from forkgym.agents.base import ChatFormat, Completion, Episode, Policy, SamplingParams, Segment, Step
 from forkgym.agents.errors import ContextLengthError, HarnessError
+from forkgym.agents.loops.prompts import Prompt, fill, load_prompt, variables
 from forkgym.agents.loops.recording import Cancelled, described, finish, recording, timed_step
 from forkgym.agents.loops.sampling import sample
 from forkgym.envs import formats
@@ -24,7 +24,7 @@ SYSTEM = (
 
 
 class BashAgent:
-    """Plays one episode as a single token stream.
+    """Plays one episode as a single token stream, or as several where it compacts.
 
     The whole stream goes to the policy each turn, so an engine can keep its prefix. Only what the policy sampled is
     marked ``sampled``; the stop token is part of it only if the policy emitted it. Sampled tokens count against the
@@ -34,7 +34,13 @@ class BashAgent:
     - ``system``: the system message; ``None`` for none. ``examples``: messages between it and the task.
     - ``actions``: how text becomes an action, a name in ``forkgym.envs.formats``.
     - ``observation_chars``: longer observations keep head and tail; ``None`` leaves the environment's own cap.
+    - ``prompt``: a file with these texts in place of ``system`` and ``examples``, see ``forkgym.agents.loops.prompts``.
+    - ``compact_at``: a stream that would grow beyond this many tokens ends in a summary, which the model is asked for;
+      a new one goes on from the task, the summary and the last observation. The summary is a turn like any other: it
+      is sampled, trained and paid for, only that it does nothing in the environment. ``None``: never.
     """
+
+    SYSTEM = SYSTEM
 
     def __init__(
         self,
@@ -44,13 +50,21 @@ class BashAgent:
         examples: Sequence[Mapping[str, Any]] = (),
         actions: str = "bash",
         observation_chars: int | None = None,
+        prompt: str | None = None,
+        compact_at: int | None = None,
         name: str = "bash",
     ) -> None:
-        if observation_chars is not None and observation_chars < 1:
-            raise ConfigError(f"observation_chars must be at least 1, not {observation_chars}")
+        for option, value in (("observation_chars", observation_chars), ("compact_at", compact_at)):
+            if value is not None and value < 1:
+                raise ConfigError(f"{option} must be at least 1, not {value}")
+        if prompt is not None and (system != self.SYSTEM or examples):
+            raise ConfigError("a prompt brings its own system message and examples: leave system and examples out")
         self.name = name
         self.format = format
-        self._system, self._examples = system, list(examples)
+        # A system message given as it is may hold dollar signs: they are not variables.
+        own = Prompt(None if system is None else system.replace("$", "$$"), examples=list(examples))
+        self._prompt = own if prompt is None else load_prompt(prompt)
+        self._compact_at = compact_at
         self._parse = formats.build(actions)
         self._observation_chars = observation_chars
 
@@ -82,31 +96,69 @@ class BashAgent:
         start = time.perf_counter()
         observation, _ = env.reset(seed=record.seed, options={"task": record.task})
         record.metrics["reset_seconds"] = time.perf_counter() - start
-        record.prompt = [*self._opening(env), {"role": "user", "content": observation["text"]}]
-        segment = Segment()
-        record.segments.append(segment)
-        segment.append_prompt(self._start(env, record.prompt), 0)
-        for turn in itertools.count():
-            start = time.perf_counter()
-            try:
-                completion = sample(
-                    policy, segment.ids, sampling, seed=record.seed, turn=turn, stop_ids=self.format.stop_ids
-                )
-            except ContextLengthError:
-                env.truncate("context")
-                return
-            segment.append_completion(completion, turn)
-            if completion.finish_reason == "cancelled":
-                raise Cancelled("the policy was told to stop")
-            policy_seconds = time.perf_counter() - start
-            answers = self._act(env, record, completion, turn, policy_seconds)
+        values = variables(env, observation["text"])
+        record.prompt = self._opening(env, values)
+        try:
+            self._turns(env, policy, record, sampling, values)
+        except ContextLengthError:
+            env.truncate("context")
+
+    def _turns(
+        self, env: CodingEnv, policy: Policy, record: Episode, sampling: SamplingParams, values: Mapping[str, str]
+    ) -> None:
+        """Turn after turn until the environment ends the episode. Raises ``ContextLengthError``."""
+        segment = self._open(record, self._start(env, record.prompt), 0)
+        turn = 0
+        while True:
+            completion, seconds = self._sample(policy, record, sampling, turn)
+            answers = self._act(env, record, completion, turn, seconds)
             if env.outcome is not None:
                 return
-            segment.append_prompt(self._answer(segment.ids, answers), turn)
+            added = self._answer(segment.ids, answers)
+            if self._compact_at is None or len(segment.ids) + len(added) <= self._compact_at:
+                segment.append_prompt(added, turn)
+            else:
+                asked = {"role": "user", "content": fill(self._prompt.summarize, values)}
+                segment.append_prompt(self._answer(segment.ids, [asked]), turn)
+                turn += 1
+                summary, _ = self._sample(policy, record, sampling, turn)
+                env.charge_tokens(len(summary.ids))
+                segment = self._open(record, self._resume(env, record, summary, answers, values), turn)
+            turn += 1
 
-    def _opening(self, env: CodingEnv) -> list[Mapping[str, Any]]:
-        """The messages before the task."""
-        return [*([] if self._system is None else [{"role": "system", "content": self._system}]), *self._examples]
+    def _open(self, record: Episode, ids: Sequence[int], turn: int) -> Segment:
+        record.segments.append(Segment())
+        record.segments[-1].append_prompt(ids, turn)
+        return record.segments[-1]
+
+    def _sample(self, policy: Policy, record: Episode, sampling: SamplingParams, turn: int) -> tuple[Completion, float]:
+        """The model's continuation of the last segment, added to it, and how long it took."""
+        segment, start = record.segments[-1], time.perf_counter()
+        completion = sample(policy, segment.ids, sampling, seed=record.seed, turn=turn, stop_ids=self.format.stop_ids)
+        segment.append_completion(completion, turn)
+        if completion.finish_reason == "cancelled":
+            raise Cancelled("the policy was told to stop")
+        return completion, time.perf_counter() - start
+
+    def _resume(
+        self,
+        env: CodingEnv,
+        record: Episode,
+        summary: Completion,
+        answers: Sequence[Mapping[str, Any]],
+        values: Mapping[str, str],
+    ) -> list[int]:
+        """The ids of a new stream: the opening, whose task is followed by the summary and what was last seen."""
+        record.metrics["compactions"] = record.metrics.get("compactions", 0.0) + 1.0
+        notes = self.format.parse(summary.ids).text.strip()
+        seen = "\n\n".join(str(answer["content"]) for answer in answers)
+        more = fill(self._prompt.resume, values, summary=notes, observation=seen)
+        *before, task = record.prompt
+        return self._start(env, [*before, {**task, "content": f"{task['content']}\n\n{more}"}])
+
+    def _opening(self, env: CodingEnv, values: Mapping[str, str]) -> list[Mapping[str, Any]]:
+        """The messages that an episode begins with."""
+        return self._prompt.opening(values)
 
     def _start(self, env: CodingEnv, messages: Sequence[Mapping[str, Any]]) -> list[int]:
         """The ids of the opening."""

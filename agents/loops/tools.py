@@ -32,6 +32,8 @@ class ToolsAgent(BashAgent):
     one more step, answered by a ``user`` message that says what is wrong.
     """
 
+    SYSTEM = SYSTEM
+
     def __init__(
         self,
         format: ChatFormat,
@@ -40,6 +42,8 @@ class ToolsAgent(BashAgent):
         examples: Sequence[Mapping[str, Any]] = (),
         actions: str = "native",
         observation_chars: int | None = None,
+        prompt: str | None = None,
+        compact_at: int | None = None,
         name: str = "tools",
     ) -> None:
         if actions not in _ACTIONS:
@@ -51,14 +55,18 @@ class ToolsAgent(BashAgent):
             examples=examples,
             actions="hermes" if self._native else actions,
             observation_chars=observation_chars,
+            prompt=prompt,
+            compact_at=compact_at,
             name=name,
         )
 
-    def _opening(self, env: CodingEnv) -> list[Mapping[str, Any]]:
+    def _opening(self, env: CodingEnv, values: Mapping[str, str]) -> list[Mapping[str, Any]]:
+        messages = super()._opening(env, values)
         if self._native:
-            return super()._opening(env)
+            return messages
         tools = _XML.format(tools="\n".join(json.dumps(tool) for tool in env.tools))
-        return [{"role": "system", "content": f"{self._system or ''}\n\n{tools}".lstrip()}, *self._examples]
+        system = [messages.pop(0)["content"]] if messages[0]["role"] == "system" else []
+        return [{"role": "system", "content": "\n\n".join([*system, tools])}, *messages]
 
     def _start(self, env: CodingEnv, messages: Sequence[Mapping[str, Any]]) -> list[int]:
         return self.format.start(messages, env.tools) if self._native else self.format.start(messages)
