@@ -39,9 +39,11 @@ def serve_gateway(
         raise ConfigError(f"--out {out_file} is a folder; name the file that gets the records, such as runs/mine.jsonl")
     with ExitStack() as stack:
         found = stack.enter_context(loaded(policy, concurrency))
-        chat = make_format(found.agent.get("format", format), found.tokenizer)
+        chat = make_format(found.agent.get("format", format), found.opened.tokenizer)
         where = {"socket": socket} if socket is not None else {"host": host, "port": 8800 if port is None else port}
-        gateway = stack.enter_context(make(found.policy, chat, model=model_name, concurrency=concurrency, **where))
+        gateway = stack.enter_context(
+            make(found.opened.policy, chat, model=model_name, concurrency=concurrency, **where)
+        )
         writer = stack.enter_context(EpisodeWriter(out_file)) if out_file is not None else None
 
         def ended(session: object) -> None:
