@@ -107,11 +107,10 @@ class Bases:
             base.snapshot = box.snapshot(f"{_LABEL} {Owner.current().tag()} {task.id}").id
 
     def _sweep_once(self) -> None:
-        """Remove the bases of processes that died without releasing them."""
         with self._lock:
             swept, self._swept = self._swept, True
         if not swept:
-            _delete(self.backend, [snapshot.id for snapshot in self.backend.snapshots() if _orphaned(snapshot)])
+            sweep(self.backend)
 
     def _done(self, base: _Base) -> None:
         with self._lock:
@@ -119,6 +118,11 @@ class Bases:
             idle = [key for key, other in self._bases.items() if other.users == 0]
             dropped = [self._bases.pop(key).snapshot for key in idle[: max(0, len(self._bases) - self._keep)]]
         _delete(self.backend, dropped)
+
+
+def sweep(backend: Backend) -> None:
+    """Remove the bases of processes that died without releasing them. Raises ``SandboxError``."""
+    _delete(backend, [snapshot.id for snapshot in backend.snapshots() if _orphaned(snapshot)])
 
 
 def _base_tree(box: Sandbox, task: Task) -> Tree:
