@@ -64,18 +64,18 @@ def descendants(roots: Iterable[int], processes: dict[int, Process]) -> set[int]
 
 
 def eliminate(since: float, keep: Iterable[int], reap: Callable[[], None]) -> int:
-    """Kill every process that started at or after ``since`` (as by ``now``) and is not below one of ``keep``.
+    """Kill every other process that started at or after ``since`` (as by ``now``) and is not below one of ``keep``.
 
     Working by elimination also finds those that left their session, group and parent. Repeats until none is left.
     Returns how many could not be killed in time, or not at all for lack of permission.
     """
     deadline, pause = time.monotonic() + _PATIENCE, 0.0005
-    first = int(since * _TICKS)
+    first, own = int(since * _TICKS), os.getpid()
     while True:
         reap()
         processes = table()
         spared = descendants(keep, processes)
-        targets = [p.pid for p in processes.values() if p.start >= first and p.pid not in spared]
+        targets = [p.pid for p in processes.values() if p.start >= first and p.pid not in spared and p.pid != own]
         denied = 0
         if targets and len(targets) == len(processes) and os.getpid() == 1:
             with contextlib.suppress(OSError):

@@ -97,7 +97,10 @@ class Server:
             _write(f"/proc/{pid}/oom_score_adj", "500")
 
     def _do_kill(self, message: dict[str, Any], fds: list[int], reply: socket.socket) -> None:
-        """Kill command ``id`` and all that it started, or only what it started at or after ``since``."""
+        """Kill command ``id`` and all that it started, or only what it started at or after ``since``.
+
+        Spared are our other commands, and those of another server, ``keep``.
+        """
         if self._withdraw(message["id"]):
             wire.send(reply, {"left": 0, "cwd": None})
             return
@@ -107,7 +110,7 @@ class Server:
         cwd = _cwd(pid) if pid else None
         if pid:
             os.kill(pid, signal.SIGKILL)
-        keep = [other for other in self._commands if other != pid]
+        keep = [*(other for other in self._commands if other != pid), *message.get("keep", [])]
         left = processes.eliminate(since, keep, self._reap) if pid else 0
         wire.send(reply, {"left": left, "cwd": cwd})
 

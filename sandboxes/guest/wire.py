@@ -50,7 +50,7 @@ def receive(sock: socket.socket) -> tuple[dict[str, Any], list[int]] | None:
         return json.load(file), fds[1:]
 
 
-def memory_file(data: bytes) -> int:
+def memory_file(data: bytes | bytearray | memoryview) -> int:
     """A descriptor of an anonymous file that holds ``data``, at its start."""
     fd = os.memfd_create("data", os.MFD_CLOEXEC)
     view = memoryview(data)
