@@ -44,6 +44,10 @@ class Peer(Protocol):
         """Send a request and wait for its answer."""
         ...
 
+    def refill(self, name: str, file: int) -> None:
+        """Tell that ``file``, the last descriptor that command ``name`` was given, has new content."""
+        ...
+
 
 class Pipe:
     """A pipe whose reading end is ours and does not block. It belongs to ``owner``, who may then open /dev/stdout."""

@@ -1,4 +1,4 @@
-"""Files of a sandbox: opened inside by its first process, read and written here through the descriptor it hands out."""
+"""Files of a sandbox: opened inside by its first process, read and written from here through what that hands out."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ import posixpath
 import stat
 from collections.abc import Generator
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from forkgym.sandboxes.base import DirEntry, StrPath
 from forkgym.sandboxes.errors import SandboxError, SandboxFileError
 from forkgym.sandboxes.owner.checks import check_bytes, check_count, check_path
 from forkgym.sandboxes.owner.commands import Peer
+from forkgym.sandboxes.owner.opened import CHUNK, Opened, opened
 from forkgym.sandboxes.owner.reply import Refused
 
-_CHUNK = 1 << 20
 _LARGEST_READ = 1 << 30  # bytes, unless the caller names a bound: memory here is not limited by the sandbox
 _WRITE = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
 
@@ -32,35 +32,30 @@ class Files:
     def read(self, path: str, max_bytes: int | None) -> bytes:
         """See ``Sandbox.read_file``: at most the first ``max_bytes``."""
         check_count("max_bytes", max_bytes)
-        with self._opened(path, os.O_RDONLY, directory=False) as fd, _told(path):
-            size = os.fstat(fd).st_size
-            if max_bytes is None and size > _LARGEST_READ:
-                raise SandboxFileError(errno.EFBIG, f"{size} bytes; give max_bytes, or download the file", path)
+        with self._opened(path, os.O_RDONLY, directory=False) as file, _told(path):
+            if max_bytes is None and file.size > _LARGEST_READ:
+                raise SandboxFileError(errno.EFBIG, f"{file.size} bytes; give max_bytes, or download the file", path)
             parts: list[bytes] = []
             left = _LARGEST_READ if max_bytes is None else max_bytes
-            step = size + 1  # the whole file at once; what is growing, or has no size, comes in chunks
-            while left > 0 and (part := os.read(fd, min(step, left))):
+            step = file.size + 1  # the whole file at once; what is growing, or has no size, comes in chunks
+            while left > 0 and (part := file.read(min(step, left))):
                 parts.append(part)
                 left -= len(part)
-                step = _CHUNK
+                step = CHUNK
             return b"".join(parts)
 
     def write(self, path: str, data: bytes, mode: int) -> None:
         """See ``Sandbox.write_file``."""
         check_bytes("data", data)
         check_count("mode", mode, maximum=0o7777)
-        with self._opened(path, _WRITE, directory=False, mode=mode) as fd, _told(path):
-            _write_all(fd, data)
+        with self._opened(path, _WRITE, directory=False, mode=mode) as file, _told(path):
+            file.write(data)
 
     def list(self, path: str) -> list[DirEntry]:
         """See ``Sandbox.list_dir``."""
-        with self._opened(path, os.O_RDONLY, directory=True) as fd, _told(path):
-            entries: list[DirEntry] = []
-            for name in sorted(os.listdir(fd)):
-                with contextlib.suppress(FileNotFoundError):
-                    status = os.stat(name, dir_fd=fd, follow_symlinks=False)
-                    entries.append(DirEntry(name, _kind(status), status.st_size, stat.S_IMODE(status.st_mode)))
-            return entries
+        with self._opened(path, os.O_RDONLY, directory=True) as folder, _told(path):
+            found = sorted(folder.entries())
+            return [DirEntry(name, _kind(mode), size, stat.S_IMODE(mode)) for name, mode, size in found]
 
     def upload(self, local: StrPath, path: str) -> None:
         """See ``Sandbox.upload``. Links are copied as links; other special files are refused."""
@@ -79,11 +74,11 @@ class Files:
 
     def download(self, path: str, local: StrPath) -> None:
         """See ``Sandbox.download``. Links and special files are left out."""
-        with self._opened(path, os.O_RDONLY) as fd, _told(path):
-            if stat.S_ISDIR(os.fstat(fd).st_mode):
-                _download_tree(fd, Path(local))
+        with self._opened(path, os.O_RDONLY) as found, _told(path):
+            if stat.S_ISDIR(found.mode):
+                _download_tree(found, Path(local))
             else:
-                _download_file(fd, Path(local))
+                _download_file(found, Path(local))
 
     def _upload_file(self, source: Path, path: str) -> None:
         with open(source, "rb", opener=_no_wait) as file:
@@ -91,26 +86,23 @@ class Files:
             if not stat.S_ISREG(status.st_mode):
                 raise SandboxFileError(errno.EINVAL, "not a regular file", str(source))
             mode = stat.S_IMODE(status.st_mode) | 0o600
-            with self._opened(path, _WRITE, directory=False, mode=mode) as fd, _told(path):
-                while chunk := file.read(_CHUNK):
-                    _write_all(fd, chunk)
+            with self._opened(path, _WRITE, directory=False, mode=mode) as target, _told(path):
+                while chunk := file.read(CHUNK):
+                    target.write(chunk)
 
     @contextlib.contextmanager
-    def _opened(self, path: str, flags: int, *, directory: bool | None = None, mode: int = 0o644) -> Generator[int]:
-        fd = self._ask("open", path, flags=flags, mode=mode, parents=bool(flags & os.O_CREAT))[0]
-        try:
-            # The descriptor comes from inside, so its kind is judged here as well.
-            kind = os.fstat(fd).st_mode
-            if directory is False and not stat.S_ISREG(kind):
-                number = errno.EISDIR if stat.S_ISDIR(kind) else errno.EINVAL
+    def _opened(self, path: str, flags: int, *, directory: bool | None = None, mode: int = 0o644) -> Generator[Opened]:
+        answer = self._ask("open", path, flags=flags, mode=mode, parents=bool(flags & os.O_CREAT))
+        with contextlib.closing(opened(self._peer, *answer)) as found:
+            # It comes from inside, so its kind is judged here as well.
+            if directory is False and not stat.S_ISREG(found.mode):
+                number = errno.EISDIR if stat.S_ISDIR(found.mode) else errno.EINVAL
                 raise SandboxFileError(number, os.strerror(number), path)
-            if directory and not stat.S_ISDIR(kind):
+            if directory and not stat.S_ISDIR(found.mode):
                 raise SandboxFileError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), path)
-            yield fd
-        finally:
-            os.close(fd)
+            yield found
 
-    def _ask(self, op: str, path: str, **details: object) -> list[int]:
+    def _ask(self, op: str, path: str, **details: object) -> tuple[dict[str, Any], list[int]]:
         check_path(path)
         if "\0" in path:
             raise SandboxFileError(errno.EINVAL, "a path cannot hold a NUL byte", path)
@@ -120,7 +112,7 @@ class Files:
             raise SandboxFileError(errno.EILSEQ, "a path cannot hold half a surrogate pair", path) from error
         full = posixpath.join(self._workdir, path)
         try:
-            return self._peer.ask({"op": op, "path": full, **details})[1]
+            return self._peer.ask({"op": op, "path": full, **details})
         except Refused as error:
             raise SandboxFileError(error.errno, os.strerror(error.errno or 0), path) from error
 
@@ -138,44 +130,40 @@ def _told(path: str) -> Generator[None]:
         raise SandboxFileError(error.errno, error.strerror, name) from error
 
 
-def _kind(status: os.stat_result) -> Literal["file", "dir", "link", "other"]:
-    if stat.S_ISREG(status.st_mode):
+def _kind(mode: int) -> Literal["file", "dir", "link", "other"]:
+    if stat.S_ISREG(mode):
         return "file"
-    if stat.S_ISDIR(status.st_mode):
+    if stat.S_ISDIR(mode):
         return "dir"
-    return "link" if stat.S_ISLNK(status.st_mode) else "other"
-
-
-def _write_all(fd: int, data: bytes) -> None:
-    view = memoryview(data)
-    while view:
-        view = view[os.write(fd, view[:_CHUNK]) :]
+    return "link" if stat.S_ISLNK(mode) else "other"
 
 
 def _no_wait(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
 
 
-def _download_file(fd: int, target: Path) -> None:
+def _download_file(source: Opened, target: Path) -> None:
     with open(target, "wb") as file:
-        while chunk := os.read(fd, _CHUNK):
+        while chunk := source.read(CHUNK):
             file.write(chunk)
-        os.fchmod(file.fileno(), stat.S_IMODE(os.fstat(fd).st_mode) & 0o777)
+        os.fchmod(file.fileno(), stat.S_IMODE(source.mode) & 0o777)
 
 
-def _download_tree(fd: int, target: Path) -> None:
-    """Walk by descriptors, one name at a time and never through a link, so that nothing can lead outside."""
+def _download_tree(source: Opened, target: Path) -> None:
+    """Walk from each directory to what it holds, one name at a time and never through a link, so that nothing can
+    lead outside."""
     target.mkdir(parents=True, exist_ok=True)
-    for name in os.listdir(fd):
-        kind = _kind(os.stat(name, dir_fd=fd, follow_symlinks=False))
-        if kind not in ("file", "dir"):
+    for name, mode, _ in source.entries():
+        kind = _kind(mode)
+        if kind not in ("file", "dir") or not _is_plain(name):
             continue
-        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-        child = os.open(name, flags | (os.O_DIRECTORY if kind == "dir" else 0), dir_fd=fd)
-        try:
+        with contextlib.closing(source.child(name, kind == "dir")) as child:
             if kind == "dir":
                 _download_tree(child, target / name)
-            elif stat.S_ISREG(os.fstat(child).st_mode):
+            elif stat.S_ISREG(child.mode):
                 _download_file(child, target / name)
-        finally:
-            os.close(child)
+
+
+def _is_plain(name: str) -> bool:
+    """False for what no directory holds, but another machine may claim that one does."""
+    return bool(name) and "/" not in name and "\0" not in name and name not in (".", "..")

@@ -36,6 +36,7 @@ class ServedSandbox(ABC):
 
     backend: str
     shell_place: str = "/dev"
+    _distant: bool = False  # then what is sent along with requests are copies
     _socket: socket.socket  # to the first process
 
     def __init__(self, id: str, spec: SandboxSpec, lineage: tuple[str, ...], shells: Mapping[str, ShellState]) -> None:
@@ -171,6 +172,11 @@ class ServedSandbox(ABC):
         """Send a request to the first process and wait for the answer."""
         self._require_alive()
         return ask(self._socket, message, fds, dead=self._death)
+
+    def refill(self, name: str, file: int) -> None:
+        """Tell that ``file``, the last descriptor that command ``name`` was given, has new content."""
+        if self._distant:
+            self.ask({"op": "refill", "id": name}, [file])
 
     def _require_alive(self) -> None:
         if self._closed:

@@ -100,7 +100,7 @@ class _Session:
         self.unsent += os.fsencode(text)
         self.push()
 
-    def send_command(self, command: str, token: str) -> None:
+    def send_command(self, peer: Peer, command: str, token: str) -> None:
         """Queue a command and the line that reports on it."""
         text = os.fsencode(command)
         if len(text) < _LONG:
@@ -108,6 +108,7 @@ class _Session:
         else:
             os.ftruncate(self.long, 0)
             os.pwrite(self.long, text, 0)
+            peer.refill(self.name, self.long)
             words, without = f'"$(</dev/fd/{_LONG_FD})"', f"{_REPORT_FD}>&- {_LONG_FD}>&-"
         begin, end = f'builtin printf "%s\\0%d\\0%s\\0" {token} "$?" "${{PWD-}}"', f'builtin printf "\\0%s\\0" {token}'
         # Without the empty line, bash would stumble over the second line after an unbalanced quote in the first. The
@@ -173,7 +174,7 @@ class PersistentShell:
         begin, since = time.monotonic(), processes.now()
         session = self._open()
         capture, token = Capture(max_output), secrets.token_hex(8)
-        session.send_command(command, token)
+        session.send_command(self._peer, command, token)
         timed_out = False
         try:
             report = self._follow(session, capture, token, begin + timeout)
