@@ -17,6 +17,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import functools
+import hashlib
 import itertools
 import json
 import os
@@ -335,7 +336,17 @@ def _owner(pid: int) -> Owner:
     start = _start_time(pid)
     if start is None:
         raise ProcessLookupError(f"no process {pid}")
-    return Owner(pid, start, _boot_id(), platform.node(), os.stat("/proc/self/ns/pid").st_ino)
+    return Owner(pid, start, _boot_id(), _host(), os.stat("/proc/self/ns/pid").st_ino)
+
+
+@functools.cache
+def _host() -> str:
+    """The name of this host, with what tells it from others of this name that use the same docker daemon."""
+    try:
+        identity = hashlib.sha256(Path("/etc/machine-id").read_bytes()).hexdigest()[:12]
+    except OSError:
+        identity = ""
+    return f"{platform.node()}/{identity}"
 
 
 def _start_time(pid: int) -> int | None:
