@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterable, Mapping
-from typing import Literal
+from typing import Any, Literal
 
 from forkgym.errors import ConfigError
 from forkgym.registry import resolve
@@ -17,9 +18,14 @@ BACKENDS = {
 _EXTRAS = {"docker": "docker"}
 
 
-def backend(name: str) -> Backend:
-    """The backend of this name, dotted path or plugin. Raises ``ConfigError``."""
-    return resolve("backend", name, BACKENDS, _EXTRAS)()
+def backend(name: str, **options: Any) -> Backend:
+    """The backend of this name, dotted path or plugin, made with its ``options``. Raises ``ConfigError``."""
+    make = resolve("backend", name, BACKENDS, _EXTRAS)
+    try:
+        inspect.signature(make).bind(**options)
+    except TypeError as error:
+        raise ConfigError(f"backend {name!r}: {error}; it takes {inspect.signature(make)}") from error
+    return make(**options)
 
 
 def create(

@@ -12,24 +12,26 @@ from forkgym.sandboxes import state
 from forkgym.sandboxes.base import Capabilities, Limits, Sandbox, SandboxSpec, Snapshot
 from forkgym.sandboxes.docker import commits
 from forkgym.sandboxes.docker.commits import CommitSandbox
-from forkgym.sandboxes.docker.container import LABEL, Container, is_owned, labelled
+from forkgym.sandboxes.docker.container import LABEL, Config, Container, HostContainer, is_owned, labelled
+from forkgym.sandboxes.docker.distant import DistantContainer, reap_toolboxes
 from forkgym.sandboxes.docker.engine import PATIENCE, Engine
 from forkgym.sandboxes.docker.overlay import NoOverlayError, OverlaySandbox
 from forkgym.sandboxes.docker.sandbox import BACKEND, Host
 from forkgym.sandboxes.docker.spares import Spares
-from forkgym.sandboxes.errors import SandboxUnavailableError
 from forkgym.sandboxes.local import cgroups, cleanup, launcher, snapshots
 from forkgym.sandboxes.local.snapshots import Frozen
 
 Fork = Literal["auto", "overlay", "commit"]
+Via = Literal["auto", "socket", "api"]
 _NOTES = (
     "a fork copies files and each shell's cwd, variables, functions and aliases; "
     "not running processes, /dev/shm or sockets",
     "files that sandboxes write on a state directory in memory count towards their memory",
 )
-_COMMIT_NOTES = (
-    "a fork commits the container and starts the children from the image: some tenths of a second",
-    'commands with user="root" need an owner who is root on the daemon\'s host',
+_COMMIT_NOTES = ("a fork commits the container and starts the children from the image: some tenths of a second",)
+_SOCKET_NOTES = ('commands with user="root" need an owner who is root on the daemon\'s host',)
+_API_NOTES = (
+    "what is inside is reached over the daemon's API: some milliseconds a command, and as root some tenths of a second",
 )
 
 
@@ -38,8 +40,11 @@ class DockerBackend:
 
     ``fork``: "overlay" (milliseconds; needs root and the daemon on this host, and Linux 6.15), "commit" (by images of
     the daemon), or "auto", the first of them that works here; ``capabilities().tier`` says which one it is.
-    ``url``: the socket of the daemon instead of ``DOCKER_HOST``. ``patience``: seconds to wait for an answer of the
-    daemon. ``spares``: the most containers that are kept ready, once a sandbox was forked into as many.
+    ``url``: of the daemon instead of ``DOCKER_HOST``. ``via``: how to speak with what is inside; over a "socket" that
+    is shared with it, which needs a daemon on this host, over the "api" of the daemon, wherever that is (slower, and
+    forks are commits), or "auto", by where the daemon is. ``patience``: seconds to wait for an answer of the
+    daemon. ``spares``: the most containers that are kept ready, once a sandbox was forked
+    into as many.
     """
 
     name = BACKEND
@@ -47,16 +52,27 @@ class DockerBackend:
     _sweeping = threading.Lock()
 
     def __init__(
-        self, *, fork: Fork = "auto", url: str | None = None, patience: float = PATIENCE, spares: int = 8
+        self,
+        *,
+        fork: Fork = "auto",
+        url: str | None = None,
+        via: Via = "auto",
+        patience: float = PATIENCE,
+        spares: int = 8,
     ) -> None:
         if fork not in get_args(Fork):
             raise ConfigError(f"fork is {fork!r}; allowed: {', '.join(get_args(Fork))}")
+        if via not in get_args(Via):
+            raise ConfigError(f"via is {via!r}; allowed: {', '.join(get_args(Via))}")
+        if (fork, via) == ("overlay", "api"):
+            raise ConfigError("fork is 'overlay', but via='api' reaches into no container: use fork='commit'")
         if not patience > 0 or spares < 0:
             raise ConfigError(f"patience={patience!r} and spares={spares!r} cannot be negative, nor patience 0")
         self._fork: Fork = fork
         self._url = url
         self._engine = Engine(url, patience)
-        self._spares = Spares(lambda config: Container(self._engine, state.state_dir(), config), spares)
+        self._via: Via = via
+        self._spares = Spares(self._start, spares)
 
     def create(self, spec: SandboxSpec, snapshot: str | None = None) -> Sandbox:
         """See ``Backend.create``."""
@@ -77,7 +93,7 @@ class DockerBackend:
             fork=True,
             limits=held,
             unenforced=missing,
-            notes=_NOTES if overlay else _NOTES[:1] + _COMMIT_NOTES,
+            notes=_NOTES if overlay else _NOTES[:1] + _COMMIT_NOTES + (_API_NOTES if self._distant else _SOCKET_NOTES),
         )
 
     def snapshots(self) -> list[Snapshot]:
@@ -96,8 +112,17 @@ class DockerBackend:
         cleanup.wait()
         return self._reap()
 
+    @property
+    def _distant(self) -> bool:
+        return self._via == "api" or (self._via == "auto" and not self._engine.local)
+
+    def _start(self, config: Config) -> Container:
+        kind = DistantContainer if self._distant else HostContainer
+        return kind(self._engine, state.state_dir(), config)
+
     def _fresh(self, host: Host, spec: SandboxSpec) -> Sandbox:
-        if self._fork == "commit" or (self._fork == "auto" and not launcher.is_privileged()):
+        commits_only = self._distant or not launcher.is_privileged()
+        if self._fork == "commit" or (self._fork == "auto" and commits_only):
             return CommitSandbox(host, spec, Frozen())
         try:
             return OverlaySandbox(host, spec, Frozen())
@@ -115,11 +140,6 @@ class DockerBackend:
         return kind(host, replace(spec, image=frozen.image), frozen)
 
     def _host(self) -> Host:
-        if not self._engine.local:
-            raise SandboxUnavailableError(
-                "the docker daemon is on another machine, whose containers cannot reach this process: use a daemon of "
-                "this host (unix:///path/to/its/socket, tcp://127.0.0.1:PORT), or run ForkGym on the other machine"
-            )
         return Host(self._engine, state.state_dir(), self._spares)
 
     def _limits(self, overlay: bool) -> tuple[dict[str, str], dict[str, str]]:
@@ -144,6 +164,7 @@ class DockerBackend:
             about = labelled(labels)
             if about.get("kind") == "box" and not is_owned(about):
                 removed += self._engine.remove(name)
+        removed += reap_toolboxes(self._engine)
         return {**state.reap(state.state_dir()), "containers": removed, "images": commits.reap(self._engine)}
 
     def _sweep_once(self) -> None:

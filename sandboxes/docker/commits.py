@@ -7,6 +7,8 @@ of commits are flattened before the daemon's limit of layers.
 from __future__ import annotations
 
 import contextlib
+import errno
+import os
 import posixpath
 import threading
 from collections import Counter
@@ -14,6 +16,7 @@ from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
+from forkgym.errors import ConfigError
 from forkgym.sandboxes.base import Background, Sandbox, SandboxSpec, Snapshot
 from forkgym.sandboxes.docker import images
 from forkgym.sandboxes.docker.container import LABEL, Config, is_owned, label, labelled
@@ -29,6 +32,7 @@ from forkgym.sandboxes.owner.shell import PersistentShell, ShellState
 _FORKS, _SNAPSHOTS = "forkgym-fork", "forkgym-snapshot"
 _FLATTEN_AT = 100  # layers; the daemon takes 125
 _WHITEOUT = ".wh."  # in an image, the mark of a deleted file
+_TOO_LONG = os.strerror(errno.ENAMETOOLONG).lower()  # as the daemon says it
 _STOP_PATIENCE = 1.0  # seconds until every process is stopped
 
 
@@ -38,6 +42,11 @@ class CommitSandbox(DockerSandbox):
     def __init__(self, host: Host, spec: SandboxSpec, origin: Frozen) -> None:
         if spec.limits.wall is not None:
             raise SandboxLimitError("the limit 'wall' is not held where forks are commits: leave it out")
+        if spec.mounts and not host.engine.local:
+            raise ConfigError(
+                f"mounts show directories of this machine, but the docker daemon is on another one: {spec.mounts[0]}; "
+                "upload what it holds"
+            )
         base = images.for_commit(host.engine, host.root, spec.image)
         self._image = origin.layers[0] if origin.layers else base.image
         spec = replace(spec, image=base.ref)  # forks and snapshots stand on this very image
@@ -85,7 +94,16 @@ class CommitSandbox(DockerSandbox):
 
     def _commit(self, repository: str, tag: str, labels: Mapping[str, str]) -> None:
         engine, name = self._host.engine, self._container.name
-        lost = [path for path in engine.changes(name) if posixpath.basename(path).startswith(_WHITEOUT)]
+        try:
+            changes = engine.changes(name)
+        except SandboxError as error:
+            if _TOO_LONG not in str(error):
+                raise
+            raise SandboxError(
+                "images of a daemon cannot hold paths of more than 4095 bytes: remove a tree of such a depth, or fork "
+                "by overlay"
+            ) from error
+        lost = [path for path in changes if posixpath.basename(path).startswith(_WHITEOUT)]
         if lost:
             raise SandboxError(
                 f"images of a daemon cannot hold a name that begins with {_WHITEOUT!r}, such as {lost[0]}: "

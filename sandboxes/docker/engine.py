@@ -7,8 +7,10 @@ import errno
 import functools
 import json
 import os
+import platform
+import socket
 import threading
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -16,6 +18,7 @@ import docker
 import docker.errors
 import requests.exceptions
 
+from forkgym.sandboxes.docker.stream import Stream
 from forkgym.sandboxes.errors import (
     ImageError,
     SandboxDeadError,
@@ -27,10 +30,21 @@ from forkgym.sandboxes.errors import (
 from forkgym.sandboxes.local import launcher
 
 PATIENCE = 600.0  # seconds: a busy daemon answers late, and giving up on a call does not undo it
-_DEFAULT = "unix:///var/run/docker.sock"
+_OWN_NAMES = ("localhost", "localunixsocket", "127.0.0.1", "::1")  # the SDK's for a unix socket is among them
+_KNOCK = 10.0  # seconds until a machine that does not answer at all is given up
+_STREAMS = {"stdin": 1, "stdout": 1, "stderr": 1, "stream": 1}
+# What daemons protect by themselves, and the groups: not all daemons do.
+_READ_ONLY = [
+    *("/proc/asound", "/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"),
+    "/sys/fs/cgroup",
+]
 _AT_ONCE = 4  # calls that make or start something; more of them only wait inside the daemon
 # After these nobody knows what the daemon has done, or is about to do.
 _UNANSWERED = (SandboxTimeoutError, SandboxUnavailableError, KeyboardInterrupt, SystemExit)
+_NO_SSH = (
+    "a docker daemon behind ssh:// is reached through a tunnel: run "
+    "`ssh -nNT -L /tmp/docker.sock:/var/run/docker.sock HOST` and give unix:///tmp/docker.sock"
+)
 _ADVICE = "start it (as root: dockerd, or systemctl start docker), or set DOCKER_HOST to one that runs"
 
 
@@ -57,17 +71,25 @@ class Engine:
 
     @functools.cached_property
     def _api(self) -> Any:
+        url = self._url or os.environ.get("DOCKER_HOST") or ""
+        if url.startswith("ssh://"):
+            raise SandboxUnavailableError(_NO_SSH)
         with _explained("connect"):
-            options: dict[str, Any] = {"timeout": self._patience, "max_pool_size": 64}
-            if self._url is None:
-                return docker.from_env(**options).api
-            return docker.DockerClient(base_url=self._url, **options).api
+            _knock(url)
+            environment = os.environ if self._url is None else {**os.environ, "DOCKER_HOST": self._url}
+            options: dict[str, Any] = {"timeout": self._patience, "max_pool_size": 64, "environment": environment}
+            return docker.from_env(**options).api
 
-    @property
+    @functools.cached_property
     def local(self) -> bool:
-        """True if the daemon is reached through a socket of this host, or at an address of its loopback."""
-        url = urlsplit(self._url or os.environ.get("DOCKER_HOST") or _DEFAULT)
-        return url.scheme in ("unix", "http+unix") or url.hostname in ("localhost", "::1", "127.0.0.1")
+        """True if the daemon is on this host: reached through a socket of it or at its loopback, and no tunnel."""
+        with _explained("connect"):
+            if urlsplit(self._api.base_url).hostname not in _OWN_NAMES:
+                return False
+        info = self.info()
+        memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        ours = (platform.node(), platform.release(), memory)
+        return ours == (info["Name"], info["KernelVersion"], info["MemTotal"])
 
     def info(self) -> dict[str, Any]:
         """What the daemon says of itself."""
@@ -76,24 +98,49 @@ class Engine:
 
     # Containers
 
-    def run(self, name: str, image: str, host: Mapping[str, Any], files: bytes, **options: object) -> None:
+    def run(
+        self, name: str, image: str, host: Mapping[str, Any], files: bytes, *, attach: bool = False, **options: object
+    ) -> Stream | None:
         """Create a container, unpack the tar archive ``files`` at its root, and start it. On failure nothing is left.
 
-        ``host`` are options of ``create_host_config``, ``options`` those of ``create_container``.
+        ``host`` are options of ``create_host_config``, ``options`` those of ``create_container``. ``attach``: to its
+        standard streams, which are returned.
         """
+        stream: Stream | None = None
         with self._turns:
             try:
                 with _explained(f"create a container of {image!r}", image):
                     config = self._api.create_host_config(**host)
+                    config["ReadonlyPaths"] = _READ_ONLY  # for which the SDK has no name
                     self._api.create_container(image, name=name, host_config=config, **options)
                     if files:
                         self._api.put_archive(name, "/", files)
+                    if attach:
+                        stream = Stream(self._api.attach_socket(name, _STREAMS))
                     self._api.start(name)
+                return stream
             except BaseException as error:
+                if stream is not None:
+                    stream.close()
                 self._undo(
                     name, answered=type(error) in (SandboxError, SandboxDeadError, SandboxLimitError, ImageError)
                 )
                 raise
+
+    def enter(self, name: str, command: Sequence[str], user: str) -> Stream:
+        """Start another process in a container; returns its standard streams."""
+        with self._turns, _explained("start a process in a container"):
+            made = self._api.exec_create(name, list(command), stdin=True, user=user, workdir="/")
+            return Stream(self._api.exec_start(made["Id"], socket=True))
+
+    def hold(self, name: str, image: str, labels: Mapping[str, str]) -> None:
+        """Make a container that never runs, whose volumes others can show. One of this name may exist already."""
+        with self._turns, _explained(f"create a container of {image!r}", image):
+            try:
+                self._api.create_container(image, ["-"], name=name, labels=dict(labels), network_disabled=True)
+            except docker.errors.APIError as error:
+                if error.status_code != 409:
+                    raise
 
     def remove(self, name: str) -> bool:
         """Kill and remove a container; false if there is none."""
@@ -118,6 +165,15 @@ class Engine:
     def remove_lost(self) -> int:
         """Remove containers whose creation failed for us but not for the daemon; returns how many."""
         return sum(self.remove(name) for name in list(self._lost))
+
+    def has_container(self, name: str) -> bool:
+        """True if there is one of this name, running or not."""
+        with _explained("inspect"):
+            try:
+                self._api.inspect_container(name)
+            except docker.errors.NotFound:
+                return False
+        return True
 
     def containers(self, label: str) -> list[tuple[str, dict[str, str]]]:
         """Name and labels of all containers with this label."""
@@ -154,9 +210,12 @@ class Engine:
                     raise _no_image(name) from error
                 raise
 
-    def import_image(self, archive: object, repository: str, tag: str, labels: Mapping[str, str]) -> None:
+    def import_image(
+        self, archive: object, repository: str, tag: str, labels: Mapping[str, str], volumes: Sequence[str] = ()
+    ) -> None:
         """Make an image from a tar archive (bytes or an iterable of them) of its root file system."""
         changes = [f"LABEL {key}={json.dumps(value)}" for key, value in labels.items()]
+        changes += [f"VOLUME {path}" for path in volumes]
         with self._turns, _explained(f"import the image {repository}:{tag}"):
             self._api.import_image_from_data(archive, repository=repository, tag=tag, changes=changes)
 
@@ -190,6 +249,13 @@ class Engine:
         except (ImageError, SandboxError):
             return False
         return True
+
+
+def _knock(url: str) -> None:
+    """Raise ``OSError`` soon if nothing listens there; the patience for answers would be spent on it."""
+    parts = urlsplit(url)
+    if parts.scheme in ("tcp", "http", "https") and parts.hostname and parts.port:
+        socket.create_connection((parts.hostname, parts.port), _KNOCK).close()
 
 
 def _names(image: dict[str, Any]) -> list[str]:

@@ -1,9 +1,9 @@
-"""What a container has used, read from the files of its control groups that its first process opened."""
+"""What a container has used, as the files of its control groups say that its first process opened."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from forkgym.sandboxes.base import Usage
 
@@ -40,7 +40,27 @@ class Meter:
         return int(words[0]) if words else None
 
     def _words(self, name: str) -> list[str]:
+        return self._text(name).split()
+
+    def _text(self, name: str) -> str:
         try:
-            return os.pread(self._files[name], 4096, 0).decode().split()
+            return os.pread(self._files[name], 4096, 0).decode()
         except (KeyError, OSError):  # the group goes with its container
-            return []
+            return ""
+
+
+class DistantMeter(Meter):
+    """The same where the files are read inside. ``notes``: what was told last; ``look`` asks for all of it."""
+
+    def __init__(self, notes: Mapping[str, str], look: Callable[[], Mapping[str, str]]) -> None:
+        super().__init__((), ())
+        self._notes = notes
+        self._look = look
+
+    def usage(self) -> Usage:
+        """See ``Meter.usage``."""
+        self._notes = {**self._notes, **self._look()}
+        return super().usage()
+
+    def _text(self, name: str) -> str:
+        return self._notes.get(name, "")

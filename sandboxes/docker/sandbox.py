@@ -15,14 +15,12 @@ from forkgym.sandboxes.docker import toolbox
 from forkgym.sandboxes.docker.container import Config
 from forkgym.sandboxes.docker.engine import Engine
 from forkgym.sandboxes.docker.spares import Spares
-from forkgym.sandboxes.errors import SandboxError, SandboxLimitError
-from forkgym.sandboxes.guest import processes
-from forkgym.sandboxes.limits import rlimits
+from forkgym.sandboxes.errors import SandboxDeadError, SandboxError, SandboxLimitError
 from forkgym.sandboxes.local import launcher
 from forkgym.sandboxes.local.disk import new_id
 from forkgym.sandboxes.local.snapshots import Frozen
 from forkgym.sandboxes.owner.environment import USERS
-from forkgym.sandboxes.owner.reply import Reply, ask
+from forkgym.sandboxes.owner.reply import Reply
 from forkgym.sandboxes.owner.sandbox import ServedSandbox
 
 BACKEND = "docker"
@@ -50,6 +48,7 @@ class DockerSandbox(ServedSandbox):
         with _explained():
             self._container = host.spares.take(config)
         self._socket = self._container.socket
+        self._distant = self._container.distant
         self.owner = self._container.ids
         self._closed = False
         self._oom_kills = 0
@@ -92,22 +91,10 @@ class DockerSandbox(ServedSandbox):
         return replace(result, oom_killed=True)
 
     def _as_root(self, name: str) -> tuple[Callable[[dict[str, Any], list[int]], Reply], Callable[[], None]]:
-        """Through the zygote of the local backend, which enters the container."""
-        container = self._container
-        if container.group is None:
-            raise SandboxError("commands as root need a daemon on this host, and an owner who is root here")
-        zygote, begin, join = launcher.zygote(), processes.now(), container.group.join_files
+        return self._container.as_root(name, lambda: self.ask({"op": "commands"})[0]["pids"])
 
-        def start(message: dict[str, Any], fds: list[int]) -> Reply:
-            limits = rlimits(self.spec.limits, cgroups=True)
-            request = {**message, "op": "spawn", "join": join, "rlimits": limits}
-            return Reply(zygote.socket, request, [container.pidfd, *fds])
-
-        def kill() -> None:
-            keep = self.ask({"op": "commands"})[0]["pids"]
-            ask(zygote.socket, {"op": "sweep", "since": begin, "keep": keep}, [container.pidfd])
-
-        return start, kill
+    def _death(self, message: str) -> SandboxDeadError:
+        return self._container.death(message)
 
 
 @contextlib.contextmanager

@@ -30,6 +30,8 @@ PLACE = "/.forkgym"
 SOCKET = f"{PLACE}/run/socket"
 _INTERPRETER = [f"{PLACE}/ld.so", "--library-path", f"{PLACE}/lib", f"{PLACE}/python", "-I", "-S", "-B"]
 COMMAND = [*_INTERPRETER, f"{PLACE}/start.py", SOCKET]
+DISTANT_COMMAND = [*_INTERPRETER, f"{PLACE}/start.py", "-"]
+ROOT_COMMAND = [*_INTERPRETER, f"{PLACE}/start.py", "root"]
 _ROOM = Path(__file__).resolve().parents[1]
 _START = """import sys
 sys.path.append("/.forkgym")
@@ -53,7 +55,7 @@ print(json.dumps({"modules": [m for m in modules if m], "mapped": sorted(set(map
 def prepare(state: Path) -> Path:
     """The toolbox below the state directory, made on first use. Raises ``SandboxUnavailableError``."""
     root = state / "toolbox"
-    path = root / _fingerprint()
+    path = root / fingerprint()
     if path.is_dir():
         return path
     root.mkdir(mode=0o700, exist_ok=True)
@@ -69,7 +71,8 @@ def prepare(state: Path) -> Path:
 
 
 @functools.cache
-def _fingerprint() -> str:
+def fingerprint() -> str:
+    """What tells this toolbox from that of another interpreter or version."""
     interpreter = os.stat(sys.executable)
     digest = hashlib.sha256(repr((sys.version, interpreter.st_size, interpreter.st_mtime_ns, _START)).encode())
     for path in (Path(__file__), *sorted((_ROOM / "guest").glob("*.py"))):

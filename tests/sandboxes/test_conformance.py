@@ -44,7 +44,7 @@ def test_local_backend(case, backend):
 def docker_backends(daemon):
     from forkgym.sandboxes.docker.backend import DockerBackend
 
-    return {fork: DockerBackend(fork=fork) for fork in ("overlay", "commit")}
+    return {fork: DockerBackend(fork=fork) for fork in ("overlay", "commit")} | {"api": DockerBackend(via="api")}
 
 
 @pytest.mark.parametrize("case", CASES, ids=NAMES)
@@ -56,6 +56,11 @@ def test_docker_backend(case, docker_backends):
 @pytest.mark.parametrize("name", [case.name for case in forks.CASES if case.name != "fork_sees_latest_bytes"])
 def test_docker_backend_that_forks_by_commit(name, docker_backends):
     assert check(docker_backends["commit"], [name]).failed == {}
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name != "fork_sees_latest_bytes"])
+def test_docker_backend_over_the_api_of_the_daemon(name, docker_backends):
+    assert check(docker_backends["api"], [name]).failed == {}
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -6,6 +6,7 @@ import pytest
 
 from forkgym.errors import ConfigError
 from forkgym.sandboxes.conformance import SUITES, TORTURE, check
+from forkgym.sandboxes.conformance.torture import channels, processes
 from forkgym.sandboxes.local.backend import LocalBackend
 
 NAMES = [case.name for case in TORTURE]
@@ -43,6 +44,23 @@ def docker_backend(daemon):
 @pytest.mark.parametrize("case", TORTURE, ids=NAMES)
 def test_docker_backend(case, docker_backend):
     case.run(docker_backend)
+
+
+# What the way to the sandbox has a part in: who is killed, what is told, what is opened, who is root. No whole disk is
+# held where forks are commits, no image holds a tree that is deeper than a path can be long, and the others take long.
+OVER_API = [case.name for case in (*processes.CASES, *channels.CASES)] + [
+    *("memory_bomb", "memory_bomb_of_root", "memory_filled_by_files", "descriptor_bomb", "pipe_bomb"),
+    *("output_flood", "output_flood_in_the_shell", "output_of_a_daemon", "binary_output", "huge_arguments"),
+    *("racing_links", "special_files", "files_of_proc", "odd_names", "frozen_while_written"),
+    *("kernel_settings", "device_nodes", "root_inside_is_not_root_outside", "chroot_escape", "first_process_is_closed"),
+]
+
+
+@pytest.mark.parametrize("name", OVER_API)
+def test_docker_backend_over_the_api_of_the_daemon(name, daemon):
+    from forkgym.sandboxes.docker.backend import DockerBackend
+
+    assert check(DockerBackend(via="api"), [name], suite="torture").failed == {}
 
 
 @pytest.mark.parametrize("name", NAMES)
