@@ -216,7 +216,7 @@ class Episode:
     ``sampling`` holds the options that shaped the distribution sampled from: ``temperature``, ``top_p``, ``top_k``; it
     is empty where nothing was sampled. ``submission`` is what was graded, as ``forkgym.tasks.submission`` writes it,
     unless it is too large to be kept; ``tree`` is its digest. ``permanent`` marks a failure that another try would meet
-    again.
+    again. ``privileged`` is what ``CodingEnv.privileged`` said before each turn, for critics only, or empty.
     """
 
     id: str
@@ -238,6 +238,7 @@ class Episode:
     submission: str | None = None
     tree: str = ""
     permanent: bool = False
+    privileged: list[Mapping[str, Any]] = field(default_factory=list[Mapping[str, Any]])
 
     @property
     def scored(self) -> bool:

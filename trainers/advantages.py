@@ -139,15 +139,15 @@ def gae(
     mask: Tensor,
     *,
     gamma: float,
-    lam: float,
+    lam: float | Tensor,
     final_value: Tensor | None = None,
     terminated: Tensor | None = None,
 ) -> Tensor:
     """Generalised advantage estimation (arXiv 1506.02438) over trainable tokens only.
 
-    ``reward``, ``value``, ``mask`` [B, T]; returns [B, T], 0 where ``mask`` is False. Values at masked positions are
-    never read, NaN included. ``final_value`` [B] is the value of the state after a cut-off; where ``terminated`` [B]
-    is True, or without it, the state after the end is worth 0.
+    ``reward``, ``value``, ``mask`` [B, T], ``lam`` a number or one per row [B]; returns [B, T], 0 where ``mask`` is
+    False. Values at masked positions are never read, NaN included. ``final_value`` [B] is the value of the state after
+    a cut-off; where ``terminated`` [B] is True, or without it, the state after the end is worth 0.
     """
     after = torch.zeros_like(value[:, 0]) if final_value is None else final_value.to(value.dtype)
     if terminated is not None:

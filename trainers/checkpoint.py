@@ -1,8 +1,9 @@
 """Checkpoints that are whole or absent, and resume exactly.
 
 One folder ``step-000012`` holds ``weights.safetensors`` (what is trained), ``training.safetensors`` (optimizer moments,
-torch's generator), ``state.json`` (step, data cursor, ledger, other generators) and ``manifest.json`` with the SHA-256
-of each file. It is written under another name, synced and renamed; a reader takes the newest that matches its manifest.
+torch's generator), ``state.json`` (step, data cursor, ledger, other generators), for each further part a file such as
+``critic.safetensors`` (weights and moments), and ``manifest.json`` with the SHA-256 of each file. It is written under
+another name, synced and renamed; a reader takes the newest that matches its manifest.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import json
 import os
 import random
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, cast
@@ -49,7 +50,20 @@ class TrainState:
     recipe: dict[str, Any] = field(default_factory=dict[str, Any])
 
 
-def save(folder: Path, state: TrainState, model: Any, optimizer: torch.optim.Optimizer, keep: int) -> Path:
+@dataclass(frozen=True)
+class Part:
+    """Something besides the model that is trained by an optimizer of its own."""
+
+    module: Any
+    optimizer: torch.optim.Optimizer
+
+
+Parts = Mapping[str, Part]
+
+
+def save(
+    folder: Path, state: TrainState, model: Any, optimizer: torch.optim.Optimizer, keep: int, parts: Parts | None = None
+) -> Path:
     """Write the checkpoint of ``state.step`` into ``folder``, then remove all but the newest ``keep``.
 
     A whole checkpoint of this step stays as it is. What a killed process left half-written is removed.
@@ -62,7 +76,7 @@ def save(folder: Path, state: TrainState, model: Any, optimizer: torch.optim.Opt
         shutil.rmtree(left)
     scratch = folder / f".writing-{target.name}"
     try:
-        _write(scratch, state, model, optimizer)
+        _write(scratch, state, model, optimizer, parts or {})
     except BaseException as error:
         shutil.rmtree(scratch, ignore_errors=True)
         if isinstance(error, SafetensorError):  # as it reports a full disk
@@ -76,16 +90,18 @@ def save(folder: Path, state: TrainState, model: Any, optimizer: torch.optim.Opt
     return target
 
 
-def _write(scratch: Path, state: TrainState, model: Any, optimizer: torch.optim.Optimizer) -> None:
+def _write(scratch: Path, state: TrainState, model: Any, optimizer: torch.optim.Optimizer, parts: Parts) -> None:
     scratch.mkdir()
-    names = {id(p): name for name, p in model.named_parameters()}
     safetensors.save_file(
         _whole({n: p.detach() for n, p in model.named_parameters() if p.requires_grad}), scratch / WEIGHTS
     )
-    safetensors.save_file(_whole(_moments(optimizer, names) | {_TORCH_RNG: torch.get_rng_state()}), scratch / TRAINING)
+    safetensors.save_file(_whole(_moments(optimizer, model) | {_TORCH_RNG: torch.get_rng_state()}), scratch / TRAINING)
+    for name, part in parts.items():
+        weights = {f"weights.{key}": p.detach() for key, p in part.module.named_parameters() if p.requires_grad}
+        safetensors.save_file(_whole(weights | _moments(part.optimizer, part.module)), scratch / _file_of(name))
     content = {"schema_version": SCHEMA_VERSION, **asdict(state), "rng": _generators()}
     (scratch / STATE).write_text(json.dumps(content))
-    sums = {name: _sha256(scratch / name) for name in FILES}
+    sums = {name: _sha256(scratch / name) for name in (*FILES, *map(_file_of, parts))}
     (scratch / MANIFEST).write_text(json.dumps({"schema_version": SCHEMA_VERSION, "sha256": sums}, indent=1))
     for path in (*scratch.iterdir(), scratch):
         _sync(path)
@@ -117,8 +133,11 @@ def find(path: Path) -> Path:
 
 def load_weights(path: Path, model: Any) -> None:
     """Put the weights of a checkpoint into ``model``; those it does not hold stay. Raises ``CheckpointError``."""
+    _fill(model, safetensors.load_file(path / WEIGHTS), path)
+
+
+def _fill(model: Any, stored: dict[str, Tensor], path: Path) -> None:
     own = dict(cast("Iterable[tuple[str, Tensor]]", model.named_parameters()))
-    stored = safetensors.load_file(path / WEIGHTS)
     wrong = [name for name, value in stored.items() if name not in own or own[name].shape != value.shape]
     if wrong:
         raise CheckpointError(f"checkpoint {path} is of another model: {wrong[0]!r} does not fit")
@@ -127,7 +146,7 @@ def load_weights(path: Path, model: Any) -> None:
             own[name].copy_(value)
 
 
-def restore(path: Path, model: Any, optimizer: torch.optim.Optimizer) -> TrainState:
+def restore(path: Path, model: Any, optimizer: torch.optim.Optimizer, parts: Parts | None = None) -> TrainState:
     """Put weights, optimizer moments and random generators back, and return the state. Raises ``CheckpointError``."""
     content: dict[str, Any] = json.loads((path / STATE).read_text())
     if content.pop("schema_version") != SCHEMA_VERSION:
@@ -138,17 +157,35 @@ def restore(path: Path, model: Any, optimizer: torch.optim.Optimizer) -> TrainSt
     load_weights(path, model)
     tensors = safetensors.load_file(path / TRAINING)
     torch.set_rng_state(tensors.pop(_TORCH_RNG))
-    for name, parameter in model.named_parameters():
-        prefix = f"moments.{name}."
-        moments = {key.removeprefix(prefix): value for key, value in tensors.items() if key.startswith(prefix)}
-        if moments:
-            optimizer.state[parameter] = moments
+    _set_moments(optimizer, model, tensors)
+    for name, part in (parts or {}).items():
+        if not (path / _file_of(name)).is_file():
+            raise CheckpointError(f"checkpoint {path} holds no {name}: it was not written by this algorithm")
+        stored = safetensors.load_file(path / _file_of(name))
+        weights = {key[8:]: value for key, value in stored.items() if key.startswith("weights.")}
+        if set(weights) != {key for key, p in part.module.named_parameters() if p.requires_grad}:
+            raise CheckpointError(f"the {name} of checkpoint {path} has other weights than this recipe makes")
+        _fill(part.module, weights, path)
+        _set_moments(part.optimizer, part.module, stored)
     _set_generators(content.pop("rng"))
     return TrainState(**content)
 
 
-def _moments(optimizer: torch.optim.Optimizer, names: dict[int, str]) -> dict[str, Tensor]:
+def _set_moments(optimizer: torch.optim.Optimizer, module: Any, tensors: dict[str, Tensor]) -> None:
+    for name, parameter in module.named_parameters():
+        prefix = f"moments.{name}."
+        moments = {key.removeprefix(prefix): value for key, value in tensors.items() if key.startswith(prefix)}
+        if moments:
+            optimizer.state[parameter] = moments
+
+
+def _file_of(part: str) -> str:
+    return f"{part}.safetensors"
+
+
+def _moments(optimizer: torch.optim.Optimizer, module: Any) -> dict[str, Tensor]:
     """AdamW's state per parameter, flat and by name: tensors only, so nothing is pickled."""
+    names = {id(p): name for name, p in module.named_parameters()}
     return {
         f"moments.{names[id(parameter)]}.{key}": value
         for parameter, moments in optimizer.state.items()
@@ -189,7 +226,8 @@ def _damage(path: Path) -> str:
     """What is wrong with a checkpoint; empty if nothing is."""
     try:
         sums: dict[str, str] = json.loads((path / MANIFEST).read_text())["sha256"]
-        return next((f"{name} does not match its checksum" for name in FILES if _sha256(path / name) != sums[name]), "")
+        names = dict.fromkeys([*FILES, *sums])
+        return next((f"{name} does not match its checksum" for name in names if _sha256(path / name) != sums[name]), "")
     except (OSError, ValueError, LookupError, TypeError) as error:
         return f"{type(error).__name__}: {error}"
 

@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from forkgym.trainers.recipe import GrpoRecipe, ObjectiveSection, Recipe, RewardSection, SftRecipe
+from forkgym.trainers.recipe import (
+    GrpoRecipe,
+    ObjectiveSection,
+    OnlineRecipe,
+    PpoRecipe,
+    Recipe,
+    RewardSection,
+    SftRecipe,
+)
 
 _STD = {
     "sample": "the group's sample standard deviation (divisor n-1)",
@@ -42,7 +50,11 @@ _KL = {
 
 def resolved(recipe: Recipe) -> str:
     """Several lines of plain text."""
-    return _sft(recipe) if isinstance(recipe, SftRecipe) else _grpo(recipe)
+    if isinstance(recipe, SftRecipe):
+        return _sft(recipe)
+    advantage = _advantage(recipe) if isinstance(recipe, GrpoRecipe) else _estimation(recipe)
+    critic = [] if isinstance(recipe, GrpoRecipe) else [f"critic      {_critic(recipe)}"]
+    return "\n".join([*_policy(recipe, advantage), *critic, *_common(recipe)])
 
 
 def _sft(recipe: SftRecipe) -> str:
@@ -55,13 +67,13 @@ def _sft(recipe: SftRecipe) -> str:
     )
 
 
-def _grpo(recipe: GrpoRecipe) -> str:
+def _policy(recipe: GrpoRecipe | PpoRecipe, advantage: str) -> list[str]:
     objective, rollout = recipe.objective, recipe.rollout
     lines = [
         f"step        {rollout.groups} groups of {rollout.group_size} episodes at temperature "
         f"{recipe.sampling.temperature:g}; {recipe.batch.epochs} x {recipe.batch.minibatches} updates; "
         f"{recipe.steps} steps",
-        f"advantage   {_advantage(recipe)}",
+        f"advantage   {advantage}",
         f"ratio       {_ratio(recipe)}",
         f"token loss  {_token_loss(objective)}",
         f"loss        {_AGGREGATION[objective.weighting].format(l_max=objective.l_max)}",
@@ -72,7 +84,27 @@ def _grpo(recipe: GrpoRecipe) -> str:
         lines.append(
             f"kl          + {objective.kl.coefficient:g} * {_KL[objective.kl.kind]}; ref is the starting policy"
         )
-    return "\n".join([*lines, *_common(recipe)])
+    return lines
+
+
+def _estimation(recipe: PpoRecipe) -> str:
+    gae = recipe.gae
+    lam = f"{0.95 if gae.lam is None else gae.lam:g}" if gae.alpha is None else f"1 - 1 / max({gae.alpha:g} * L, 1)"
+    text = f"GAE over {gae.level}s of the reward ({_reward(recipe.reward)}), gamma {gae.gamma:g}, lambda {lam}"
+    text += "; each turn has its own reward" if gae.rewards == "turns" else ""
+    text += "; mean 0 and deviation 1 over all trained tokens of the step" if gae.whiten else ""
+    cut = {"score": "", "drop": "; truncated episodes are left out"}
+    return text + cut.get(gae.truncated, "; truncated episodes go on with the critic's value") + "; failed are left out"
+
+
+def _critic(recipe: PpoRecipe) -> str:
+    critic, optimizer = recipe.critic, recipe.critic.optimizer
+    trunk = "the policy's hidden states" if critic.trunk == "shared" else "its own copy of the model"
+    text = f"{trunk}{' and ' + ', '.join(critic.inputs) + ' before the turn' if critic.inputs else ''}; "
+    text += f"max of (V - R)^2 / 2 and that of V moved by at most {critic.clip:g}" if critic.clip else "(V - R)^2 / 2"
+    text += f", R with lambda {recipe.gae.critic_lam:g}; {critic.updates} updates a step, AdamW lr {optimizer.lr:g}"
+    text += f"; alone in the first {critic.warmup_steps} steps" if critic.warmup_steps else ""
+    return text + (f"; + {critic.hindsight:g} * error of the outcome it expects" if critic.hindsight else "")
 
 
 def _token_loss(objective: ObjectiveSection) -> str:
@@ -112,7 +144,7 @@ def _advantage(recipe: GrpoRecipe) -> str:
     return text + "; failed episodes are left out"
 
 
-def _ratio(recipe: GrpoRecipe) -> str:
+def _ratio(recipe: OnlineRecipe) -> str:
     if recipe.objective.old_logprobs == "behaviour":
         return "pi(token) / sampler's own probability of it"
     if recipe.updates == 1:
@@ -120,7 +152,7 @@ def _ratio(recipe: GrpoRecipe) -> str:
     return "pi(token) / the trainer's probability of it before the step"
 
 
-def _correction(recipe: GrpoRecipe) -> str:
+def _correction(recipe: OnlineRecipe) -> str:
     correction = recipe.objective.correction
     level = {"token": "token", "sequence": "product over the episode", "geometric": "geometric mean over the episode"}
     text = f"trainer / sampler probability before the step, per {level[correction.level]}"

@@ -13,6 +13,8 @@ KlKind = Literal["k1", "k2", "k3"]
 CorrectionKind = Literal["tis", "icepop"]
 CorrectionLevel = Literal["token", "sequence", "geometric"]
 TruncatedRule = Literal["score", "drop"]
+PrivilegedInput = Literal["fraction", "score", "resolved", "failed", "files_changed", "gold_distance"]
+"""What a critic may read of ``forkgym.envs.privileged.describe``: all of it describes the state before the turn."""
 
 LOSS_OPTIONS: Mapping[str, Mapping[str, float | None]] = {
     "ppo": {"clip_low": 0.2, "clip_high": 0.2, "dual_clip": None},

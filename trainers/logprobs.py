@@ -38,12 +38,7 @@ def token_logprobs(
     if not bool(mask.any()):
         return torch.zeros(0), torch.zeros(0)
     rows, columns = mask.nonzero(as_tuple=True)
-    read = torch.zeros(len(ids), dtype=torch.int64).scatter_reduce(0, rows, columns, "amax")
-    tree = pack(ids, read)
-    hidden = model.base_model(
-        input_ids=tree.ids, position_ids=tree.positions, attention_mask=tree.attends, use_cache=False
-    ).last_hidden_state[0]
-    picked, targets = hidden[tree.node[rows, columns - 1]], ids[rows, columns]
+    picked, targets = hidden_states(model.base_model, ids, rows, columns - 1), ids[rows, columns]
     head = model.get_output_embeddings()
     recompute = cast("Any", torch.utils.checkpoint.checkpoint)
     parts: list[tuple[Tensor, Tensor]] = []
@@ -54,6 +49,19 @@ def token_logprobs(
         else:
             parts.append(_head_chunk(*arguments))
     return torch.cat([p[0] for p in parts]), torch.cat([p[1] for p in parts])
+
+
+def hidden_states(trunk: Any, ids: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
+    """The last hidden state [N, D] at each position (``rows[n]``, ``columns[n]``) of ``ids`` [B, T], right-padded.
+
+    What follows a row's last position asked for is never computed.
+    """
+    read = torch.zeros(len(ids), dtype=torch.int64).scatter_reduce(0, rows, columns + 1, "amax")
+    tree = pack(ids, read)
+    hidden = trunk(
+        input_ids=tree.ids, position_ids=tree.positions, attention_mask=tree.attends, use_cache=False
+    ).last_hidden_state[0]
+    return hidden[tree.node[rows, columns]]
 
 
 def _head_chunk(hidden: Tensor, targets: Tensor, head: Any, temperature: float) -> tuple[Tensor, Tensor]:

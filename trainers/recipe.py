@@ -18,6 +18,7 @@ from forkgym.trainers.kinds import (
     CorrectionKind,
     CorrectionLevel,
     PolicyLoss,
+    PrivilegedInput,
     StdKind,
     TruncatedRule,
 )
@@ -101,7 +102,7 @@ class RolloutSection(Section):
     """How episodes are collected for one step."""
 
     groups: Count = 4
-    group_size: Annotated[int, Field(ge=2)] = 8
+    group_size: Count = 8
     concurrency: Count = 8
     retries: Annotated[int, Field(ge=0)] | dict[FailureKind, Annotated[int, Field(ge=0)]] = 1
     """A failed episode is played again this often; or by kind of failure, such as ``{sandbox: 2, engine: 1}``."""
@@ -349,22 +350,38 @@ class Run(Section):
     """Folder of the run: checkpoints, metrics, episodes."""
 
 
-class GrpoRecipe(Run):
-    """Multi-turn GRPO and its relatives."""
+class OnlineRecipe(Run):
+    """What trainers state that play episodes with the policy they train."""
 
-    algorithm: Literal["grpo"]
     agent: AgentSection = AgentSection()
     sampling: SamplingSection = SamplingSection()
     rollout: RolloutSection = RolloutSection()
     reward: RewardSection = RewardSection()
-    advantage: AdvantageSection = AdvantageSection()
     objective: ObjectiveSection = ObjectiveSection()
     eval: EvalSection = EvalSection()
 
     @property
     def updates(self) -> int:
-        """Optimizer updates per step."""
+        """Updates of the policy per step."""
         return self.batch.epochs * self.batch.minibatches
+
+    @property
+    def agent_options(self) -> dict[str, Any]:
+        """The agent's options, and what the trainer needs of it."""
+        return self.agent.options
+
+    @model_validator(mode="after")
+    def _check_minibatches(self) -> OnlineRecipe:
+        if self.batch.minibatches > self.rollout.groups * self.rollout.group_size:
+            raise ValueError("batch.minibatches is larger than the number of episodes in a step")
+        return self
+
+
+class GrpoRecipe(OnlineRecipe):
+    """Multi-turn GRPO and its relatives."""
+
+    algorithm: Literal["grpo"]
+    advantage: AdvantageSection = AdvantageSection()
 
     @model_validator(mode="after")
     def _check(self) -> GrpoRecipe:
@@ -372,8 +389,90 @@ class GrpoRecipe(Run):
             raise ValueError("advantage.estimator gdpo normalises reward components: give reward.weights")
         if self.advantage.estimator == "gdpo" and self.reward.gate is not None:
             raise ValueError("advantage.estimator gdpo sums components by weight: remove reward.gate")
-        if self.batch.minibatches > self.rollout.groups * self.rollout.group_size:
-            raise ValueError("batch.minibatches is larger than the number of episodes in a step")
+        if self.rollout.group_size == 1 and self.advantage.baseline != "zero":
+            raise ValueError(
+                f"rollout.group_size is 1, but {self.advantage.estimator} compares the members of a group; give 2"
+            )
+        return self
+
+
+class GaeSection(Section):
+    """Advantages from values: generalised advantage estimation over trained tokens, which skips observations."""
+
+    level: Literal["token", "turn"] = "token"
+    """What an action is: each sampled token, or a whole turn with one value and one advantage."""
+    gamma: Annotated[float, Field(gt=0, le=1)] = 1.0
+    lam: Annotated[float, Field(ge=0, le=1)] | None = None
+    """Default 0.95."""
+    alpha: Positive | None = None
+    """Instead of ``lam``: 1 - 1 / max(alpha * L, 1) for an episode of L actions."""
+    critic_lam: Annotated[float, Field(ge=0, le=1)] = 1.0
+    """For the returns that the critic learns; at 1 and without a cut-off they do not depend on the critic."""
+    rewards: Literal["final", "turns"] = "final"
+    """The episode's reward at its last token, or each turn's (``env.options.reward_mode``) at the turn's last."""
+    truncated: Literal["score", "drop", "bootstrap"] = "score"
+    """Episodes cut off by a limit: as others, left out, or continued by the critic's value of where they stopped."""
+    whiten: bool = True
+    """Advantages get mean 0 and deviation 1 over the trained tokens of the step."""
+
+    @model_validator(mode="after")
+    def _check(self) -> GaeSection:
+        if self.lam is not None and self.alpha is not None:
+            raise ValueError("give gae.lam or gae.alpha, not both")
+        return self
+
+
+class CriticSection(Section):
+    """The value function. It may read what the policy never sees, as long as no later action decides it."""
+
+    trunk: Literal["shared", "own"] = "shared"
+    """Hidden states of the policy, which the critic does not change, or those of a copy that is trained with it."""
+    train_layers: Count | None = None
+    """Of an own trunk: train this many top layers and the final norm; ``null`` trains all."""
+    inputs: Annotated[tuple[PrivilegedInput, ...], Field(strict=False)] = ()
+    """Numbers from ``CodingEnv.privileged`` before each turn. Nothing of a later state or of the outcome is offered: a
+    baseline that knows the action's result removes its gradient."""
+    hindsight: Positive | None = None
+    """Weight of an extra output that learns the episode's reward from every state. It shapes the critic's features and
+    is never a baseline."""
+    hidden: Count = 128
+    updates: Count = 2
+    """Updates of the critic per step, each on all of the step's tokens."""
+    warmup_steps: Annotated[int, Field(ge=0)] = 0
+    """In the first steps only the critic learns."""
+    clip: Positive | None = 0.2
+    """A value's loss counts the worse of the value and of its change cut to this; ``null`` cuts nothing."""
+    optimizer: OptimizerSection = OptimizerSection(lr=1e-3)
+
+    @model_validator(mode="after")
+    def _check(self) -> CriticSection:
+        if self.train_layers is not None and self.trunk == "shared":
+            raise ValueError("critic.train_layers is about an own trunk; write critic.trunk: own, or remove it")
+        if len(set(self.inputs)) < len(self.inputs):
+            raise ValueError("critic.inputs names an input twice")
+        return self
+
+
+class PpoRecipe(OnlineRecipe):
+    """Multi-turn PPO with an asymmetric critic."""
+
+    algorithm: Literal["ppo"]
+    gae: GaeSection = GaeSection()
+    critic: CriticSection = CriticSection()
+
+    @property
+    def agent_options(self) -> dict[str, Any]:
+        """The agent's options, and what the trainer needs of it."""
+        return {**self.agent.options, **({"privileged": True} if self.critic.inputs else {})}
+
+    @model_validator(mode="after")
+    def _check(self) -> PpoRecipe:
+        if "privileged" in self.agent.options:
+            raise ValueError("agent.options.privileged is set by critic.inputs; remove it")
+        if self.gae.rewards == "turns" and "reward_mode" not in self.env.options:
+            raise ValueError("gae.rewards: turns needs rewards before the end: set env.options.reward_mode")
+        if self.gae.rewards == "final" and self.env.options.get("reward_mode", "final") != "final":
+            raise ValueError("env.options.reward_mode gives rewards at each turn: set gae.rewards: turns")
         return self
 
 
@@ -411,5 +510,5 @@ class SftRecipe(Run):
         return self
 
 
-Recipe = GrpoRecipe | SftRecipe
-RECIPES: dict[str, type[GrpoRecipe] | type[SftRecipe]] = {"grpo": GrpoRecipe, "sft": SftRecipe}
+Recipe = GrpoRecipe | PpoRecipe | SftRecipe
+RECIPES: dict[str, type[Recipe]] = {"grpo": GrpoRecipe, "ppo": PpoRecipe, "sft": SftRecipe}

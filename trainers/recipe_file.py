@@ -17,7 +17,7 @@ from pydantic_core import ErrorDetails
 
 from forkgym.errors import ConfigError
 from forkgym.registry import unknown
-from forkgym.trainers.recipe import RECIPES, GrpoRecipe, Recipe, SftRecipe
+from forkgym.trainers.recipe import RECIPES, GrpoRecipe, PpoRecipe, Recipe, SftRecipe
 
 Key = tuple[str, ...]
 
@@ -65,6 +65,14 @@ def load_grpo(recipe: str | PathLike[str], overrides: Sequence[str] = ()) -> Grp
     loaded = load(recipe, overrides)
     if not isinstance(loaded, GrpoRecipe):
         raise ConfigError(f"{recipe} is a recipe for {loaded.algorithm}, not grpo")
+    return loaded
+
+
+def load_ppo(recipe: str | PathLike[str], overrides: Sequence[str] = ()) -> PpoRecipe:
+    """Like ``load``, for a recipe that must be of ``algorithm: ppo``."""
+    loaded = load(recipe, overrides)
+    if not isinstance(loaded, PpoRecipe):
+        raise ConfigError(f"{recipe} is a recipe for {loaded.algorithm}, not ppo")
     return loaded
 
 
@@ -127,7 +135,7 @@ def _apply(source: _Source, override: str) -> None:
 def _validate(source: _Source, name: str) -> Recipe:
     algorithm = source.values.get("algorithm")
     if algorithm is None:
-        raise ConfigError(f"{name}: add a line 'algorithm: grpo' or 'algorithm: sft'")
+        raise ConfigError(f"{name}: add a line 'algorithm: NAME', one of {', '.join(RECIPES)}")
     if algorithm not in RECIPES:
         place = source.places.get(("algorithm",), name)
         raise ConfigError(f"{place}: {unknown('algorithm', algorithm, dict(RECIPES))}")

@@ -21,7 +21,7 @@ import torch
 from forkgym.agents.records import EpisodeWriter
 from forkgym.errors import ConfigError
 from forkgym.trainers import checkpoint
-from forkgym.trainers.checkpoint import TrainState
+from forkgym.trainers.checkpoint import Parts, TrainState
 from forkgym.trainers.metrics import MetricLog, read_metrics
 from forkgym.trainers.recipe import Recipe
 
@@ -70,19 +70,19 @@ class RunFolder:
             raise
         (self.path / "recipe.json").write_text(json.dumps(recipe.model_dump(mode="json"), indent=1))
 
-    def restore(self, model: Any, optimizer: torch.optim.Optimizer) -> TrainState:
+    def restore(self, model: Any, optimizer: torch.optim.Optimizer, parts: Parts | None = None) -> TrainState:
         """Weights, optimizer and generators of the checkpoint to go on from; without one, a new state and new seeds."""
         if self.start is None:
             checkpoint.seed_generators(self._recipe.seed)
             state = TrainState()
         else:
-            state = checkpoint.restore(self.start, model, optimizer)
+            state = checkpoint.restore(self.start, model, optimizer, parts)
         state.recipe = self._recipe.model_dump(mode="json")
         return state
 
-    def save(self, state: TrainState, model: Any, optimizer: torch.optim.Optimizer) -> Path:
+    def save(self, state: TrainState, model: Any, optimizer: torch.optim.Optimizer, parts: Parts | None = None) -> Path:
         """Write the checkpoint of a finished step."""
-        return checkpoint.save(self.path / "checkpoints", state, model, optimizer, self._recipe.checkpoint.keep)
+        return checkpoint.save(self.path / "checkpoints", state, model, optimizer, self._recipe.checkpoint.keep, parts)
 
     def episodes(self, kind: str, step: int) -> EpisodeWriter:
         """A new file for the attempts of one phase; one left by an abandoned try is replaced."""

@@ -31,16 +31,23 @@ def low_ids(job: Job, ids: Sequence[int]) -> float:
 class TokenGame:
     """Each episode samples ``TOKENS`` ids after the first byte of its task's name; ``rule`` gives the reward.
 
-    ``None`` from the rule is an episode that infrastructure failed. ``played`` lists the jobs in order. Episodes run
-    one after the other, so a run is repeatable bit for bit.
+    ``None`` from the rule is an episode that infrastructure failed. ``tells`` is what a critic may know of a job.
+    ``played`` lists the jobs in order. Episodes run one after the other, so a run is repeatable bit for bit.
     """
 
-    def __init__(self, model: Any, rule: Rule = low_ids, tasks: Sequence[str] = ("a", "b", "c")) -> None:
+    def __init__(
+        self,
+        model: Any,
+        rule: Rule = low_ids,
+        tasks: Sequence[str] = ("a", "b", "c"),
+        tells: Callable[[Job], Mapping[str, Any]] | None = None,
+    ) -> None:
         self.played: list[Job] = []
         self.closed = False
         self._policy = HFPolicy(model, dtype=torch.float32, slots=1, context=16)
         self._rule = rule
         self._tasks = tasks
+        self._tells = tells
 
     def tasks(self, split: Split) -> Sequence[str]:
         """All tasks to train on, the first two to evaluate."""
@@ -85,6 +92,7 @@ class TokenGame:
         segment.append_completion(completion, 0)
         episode.segments.append(segment)
         episode.sampling = sampling.shaping
+        episode.privileged = [] if self._tells is None else [self._tells(job)]
         episode.steps.append(Step(0, "", {}, "", 0.0, 0.0))
         episode.reward = self._rule(job, completion.ids)
         if episode.reward is None:

@@ -23,7 +23,7 @@ from forkgym.trainers.objectives import (
     token_weights,
 )
 from forkgym.trainers.policy_losses import Tokens, episode_log_ratios, policy_loss
-from forkgym.trainers.recipe import GrpoRecipe, ObjectiveSection, OptimizerSection
+from forkgym.trainers.recipe import ObjectiveSection, OnlineRecipe, OptimizerSection
 
 
 def make_optimizer(model: Any, section: OptimizerSection) -> torch.optim.AdamW:
@@ -123,7 +123,7 @@ class Frozen:
 
 
 def policy_update(
-    scorer: Scorer, optimizer: torch.optim.Optimizer, batch: Batch, rows: Tensor, frozen: Frozen, recipe: GrpoRecipe
+    scorer: Scorer, optimizer: torch.optim.Optimizer, batch: Batch, rows: Tensor, frozen: Frozen, recipe: OnlineRecipe
 ) -> Update:
     """One optimizer update on ``rows`` of ``batch``, whose advantages are set.
 

@@ -38,6 +38,8 @@ class BashAgent:
     - ``compact_at``: a stream that would grow beyond this many tokens ends in a summary, which the model is asked for;
       a new one goes on from the task, the summary and the last observation. The summary is a turn like any other: it
       is sampled, trained and paid for, only that it does nothing in the environment. ``None``: never.
+    - ``privileged``: also record what ``CodingEnv.privileged`` says before each turn, which takes a grading each. The
+      policy never sees it.
     """
 
     SYSTEM = SYSTEM
@@ -52,6 +54,7 @@ class BashAgent:
         observation_chars: int | None = None,
         prompt: str | None = None,
         compact_at: int | None = None,
+        privileged: bool = False,
         name: str = "bash",
     ) -> None:
         for option, value in (("observation_chars", observation_chars), ("compact_at", compact_at)):
@@ -67,6 +70,7 @@ class BashAgent:
         self._compact_at = compact_at
         self._parse = formats.build(actions)
         self._observation_chars = observation_chars
+        self._privileged = privileged
 
     def run(
         self,
@@ -110,7 +114,7 @@ class BashAgent:
         segment = self._open(record, self._start(env, record.prompt), 0)
         turn = 0
         while True:
-            completion, seconds = self._sample(policy, record, sampling, turn)
+            completion, seconds = self._sample(env, policy, record, sampling, turn)
             answers = self._act(env, record, completion, turn, seconds)
             if env.outcome is not None:
                 return
@@ -121,7 +125,7 @@ class BashAgent:
                 asked = {"role": "user", "content": fill(self._prompt.summarize, values)}
                 segment.append_prompt(self._answer(segment.ids, [asked]), turn)
                 turn += 1
-                summary, _ = self._sample(policy, record, sampling, turn)
+                summary, _ = self._sample(env, policy, record, sampling, turn)
                 env.charge_tokens(len(summary.ids))
                 segment = self._open(record, self._resume(env, record, summary, answers, values), turn)
             turn += 1
@@ -131,8 +135,12 @@ class BashAgent:
         record.segments[-1].append_prompt(ids, turn)
         return record.segments[-1]
 
-    def _sample(self, policy: Policy, record: Episode, sampling: SamplingParams, turn: int) -> tuple[Completion, float]:
+    def _sample(
+        self, env: CodingEnv, policy: Policy, record: Episode, sampling: SamplingParams, turn: int
+    ) -> tuple[Completion, float]:
         """The model's continuation of the last segment, added to it, and how long it took."""
+        if self._privileged:
+            record.privileged.append(env.privileged())
         segment, start = record.segments[-1], time.perf_counter()
         completion = sample(policy, segment.ids, sampling, seed=record.seed, turn=turn, stop_ids=self.format.stop_ids)
         segment.append_completion(completion, turn)

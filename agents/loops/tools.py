@@ -44,6 +44,7 @@ class ToolsAgent(BashAgent):
         observation_chars: int | None = None,
         prompt: str | None = None,
         compact_at: int | None = None,
+        privileged: bool = False,
         name: str = "tools",
     ) -> None:
         if actions not in _ACTIONS:
@@ -57,6 +58,7 @@ class ToolsAgent(BashAgent):
             observation_chars=observation_chars,
             prompt=prompt,
             compact_at=compact_at,
+            privileged=privileged,
             name=name,
         )
 

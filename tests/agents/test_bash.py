@@ -212,3 +212,14 @@ def test_observation_cap_and_opening(make_env) -> None:
     assert len(episode.steps[0].observation) <= 60
     assert "characters cut" in episode.steps[0].observation
     assert [message["role"] for message in episode.prompt] == ["user"]
+
+
+def test_what_is_privileged_is_recorded_before_each_turn_and_never_shown(make_env) -> None:
+    policy = ScriptedPolicy([LOOK, FIX, SUBMIT])
+    episode = play(make_env(), policy, BashAgent(CHAT, privileged=True))
+    assert [block["fraction"] for block in episode.privileged] == [0.5, 0.5, 1.0]
+    assert [block["files_changed"] for block in episode.privileged] == [0, 0, 1]
+    plain = play(make_env(), ScriptedPolicy([LOOK, FIX, SUBMIT]))
+    assert plain.privileged == []
+    assert plain.segments == episode.segments
+    assert decode_episode(encode_episode(episode)).privileged == episode.privileged

@@ -18,6 +18,7 @@ from forkgym.trainers import grpo
 from forkgym.trainers.checkpoint import find, latest
 from forkgym.trainers.errors import InterruptedTraining
 from forkgym.trainers.events import EpisodeEnded, EvalEnded, Event, PhaseStarted, StepEnded
+from forkgym.trainers.loop import make_player
 from forkgym.trainers.metrics import read_metrics
 from forkgym.trainers.models import load_model, trained_weights
 from forkgym.trainers.recipe import GrpoRecipe
@@ -206,7 +207,7 @@ def test_ctrl_c_gives_up_the_step_and_a_resumed_run_ends_as_if_nothing_had_happe
 def test_a_resumed_sampler_goes_on_counting_its_weights(recipe: MakeRecipe) -> None:
     setup = recipe()
     language = load_model(setup.model)
-    play = grpo.make_player(setup, language, version=4)
+    play = make_player(setup, language, version=4)
     try:
         assert play._policy is not None
         assert play._policy.version == 4

@@ -10,7 +10,7 @@ import pytest
 
 from forkgym.errors import ConfigError
 from forkgym.trainers.describe import resolved
-from forkgym.trainers.recipe import GrpoRecipe, SftRecipe
+from forkgym.trainers.recipe import GrpoRecipe, PpoRecipe, SftRecipe
 from forkgym.trainers.recipe_file import bundled, load, load_grpo, load_sft
 
 MINIMAL = "algorithm: grpo\nsteps: 3\nout: runs/x\n"
@@ -48,12 +48,12 @@ def test_an_unknown_key_names_file_line_and_near_miss(tmp_path: Path) -> None:
 def test_all_mistakes_are_told_at_once(tmp_path: Path) -> None:
     path = write(tmp_path, "algorithm: grpo\nout: x\nstep: 3\noptimizer:\n  lr: fast\n")
     with pytest.raises(ConfigError) as error:
-        load(path, ["rollout.group_size=1"])
+        load(path, ["rollout.group_size=0"])
     lines = str(error.value).splitlines()
     assert f"{path}:3: unknown key 'step'; did you mean 'steps'?" in str(error.value)
     assert any(line == f"{path}: steps is missing; add it" for line in lines)
     assert any(line.startswith(f"{path}:5: optimizer.lr:") and "'fast'" in line for line in lines)
-    assert any(line.startswith("override 'rollout.group_size=1': rollout.group_size:") for line in lines)
+    assert any(line.startswith("override 'rollout.group_size=0': rollout.group_size:") for line in lines)
     assert len(lines) == 4
 
 
@@ -63,6 +63,7 @@ def test_all_mistakes_are_told_at_once(tmp_path: Path) -> None:
         (["advantage.estimator=rloo", "advantage.std=sample"], "rloo does not divide"),
         (["advantage.estimator=dr_grpo", "advantage.eps=0.1"], "eps has no effect"),
         (["advantage.rounds=2"], "dapo only"),
+        (["rollout.group_size=1"], "group_size is 1, but grpo compares the members of a group; give 2"),
         (["objective.l_max=7"], "l_max is needed by"),
         (["objective.aggregation=seq_mean_token_sum_norm"], "l_max is needed by"),
         (["objective.correction.kind=tis"], "already is against the sampler"),
@@ -95,7 +96,7 @@ def test_options_that_cannot_be_honoured_are_refused(tmp_path: Path, overrides: 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("steps: 3\n", "algorithm: grpo"),
+        ("steps: 3\n", "add a line .algorithm: NAME., one of grpo, ppo, sft"),
         ("algorithm: gpro\n", r"r\.yaml:1: unknown algorithm 'gpro'; did you mean 'grpo'"),
         ("- 1\n", "mapping of sections"),
         ("a: [\n", "not YAML"),
@@ -134,7 +135,7 @@ def test_the_wrong_algorithm_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", list(bundled()))
 def test_bundled_recipes_load_and_describe_their_loss(name: str) -> None:
     recipe = load(name)
-    assert isinstance(recipe, GrpoRecipe | SftRecipe)
+    assert isinstance(recipe, GrpoRecipe | PpoRecipe | SftRecipe)
     assert resolved(recipe).startswith(("step", "loss"))
 
 
