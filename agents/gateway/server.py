@@ -19,15 +19,18 @@ from pathlib import Path
 
 import uvicorn
 
-from forkgym.agents.base import ChatFormat, Policy, SamplingParams
+from forkgym.agents.base import ChatEndpoint, ChatFormat, Policy, SamplingParams
 from forkgym.agents.errors import HarnessError
 from forkgym.agents.gateway.asgi import App, Host
 from forkgym.agents.gateway.session import Session
+from forkgym.agents.gateway.sources import make_source
 from forkgym.errors import ConfigError
 
 
 class Gateway:
     """Serves ``policy`` over ``format`` from a thread while it is open.
+
+    With ``format`` of ``None`` it hands messages on to a ``ChatEndpoint``, of which nothing can be trained on.
 
     Listens on ``socket`` (a path where nothing is yet; anyone who may enter its folder may connect) or on ``host`` and
     ``port`` (0: any). ``concurrency`` calls run at once and ``queue`` more wait; further ones are told to come again. A
@@ -37,8 +40,8 @@ class Gateway:
 
     def __init__(
         self,
-        policy: Policy,
-        format: ChatFormat,
+        policy: Policy | ChatEndpoint,
+        format: ChatFormat | None,
         *,
         socket: str | os.PathLike[str] | None = None,
         port: int | None = None,
@@ -56,7 +59,7 @@ class Gateway:
         self.model = model
         self.url = ""
         self.sessions: dict[str, Session] = {}
-        self._policy, self._format = policy, format
+        self._source = make_source(policy, format)
         self._socket = None if socket is None else Path(socket)
         self._host, self._port = host, port
         self._app = App(
@@ -139,7 +142,7 @@ class Gateway:
     ) -> Session:
         """As ``open``, until ``end``. ``key`` is an address that can be guessed, for those who want to choose it."""
         session = Session(
-            self._policy, self._format, episode, sampling, seed=seed, max_calls=max_calls, max_tokens=max_tokens,
+            self._source, episode, sampling, seed=seed, max_calls=max_calls, max_tokens=max_tokens,
             model=self.model, base_url=self.url, key=key,
         )  # fmt: skip
         self.sessions[session.key] = session

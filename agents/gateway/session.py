@@ -12,17 +12,17 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from forkgym.agents.base import ChatFormat, Completion, Policy, SamplingParams, Segment, Turn
-from forkgym.agents.errors import ContextLengthError, HarnessError, PolicyError
+from forkgym.agents.base import Completion, SamplingParams, Segment, Turn
+from forkgym.agents.errors import ContextLengthError
 from forkgym.agents.gateway.history import History, Node, Place, StreamKind, normalise
+from forkgym.agents.gateway.sources import Call, Sampled, Source
 from forkgym.agents.gateway.wire import Choice, Finish, Message, Refusal, Reply, Request, assistant
-from forkgym.agents.loops.sampling import sample
 from forkgym.errors import ConfigError, ForkGymError
 
 ALL: tuple[StreamKind, ...] = ("main", "subagent", "side")
 DEFAULT_TOKENS = 4096  # of one turn, where neither the client nor the run says how many
 MOST_CHOICES = 16
-_REMEMBERED = 256
+_REMEMBERED, _REMEMBERED_ARRIVED = 256, 16
 
 
 @dataclass(eq=False)
@@ -83,18 +83,8 @@ class _Entry:
     future: Future[Reply] = field(default_factory=Future[Reply])
     tickets: list[Ticket] = field(default_factory=list[Ticket])
     nodes: list[Node] = field(default_factory=list[Node])
+    tokens: int = 0
     delivered: bool = False
-
-
-@dataclass(frozen=True)
-class _Call:
-    """What is sampled from: ``prompt``, of which ``known`` ids were in the stream already."""
-
-    place: Place
-    prompt: list[int]
-    known: int
-    params: SamplingParams
-    request: Request
 
 
 class Session:
@@ -108,8 +98,7 @@ class Session:
 
     def __init__(
         self,
-        policy: Policy,
-        format: ChatFormat,
+        source: Source,
         episode: str,
         sampling: SamplingParams | None,
         *,
@@ -134,15 +123,24 @@ class Session:
         self.ended = ""
         self.closed = False
         self.sampled_tokens = 0
-        self._policy, self._format = policy, format
+        self._source = source
         self._max_calls, self._max_tokens = max_calls, max_tokens
         self._history = History()
         self._begun = 0
-        self._prompts: Counter[bytes] = Counter()
+        self._prompts: Counter[int] = Counter()
         self._entries: OrderedDict[bytes, _Entry] = OrderedDict()
         self._replies: dict[str, Node] = {}
         self._lock = threading.RLock()
         self._asked, self._busy = time.monotonic(), 0
+
+    @property
+    def untrainable(self) -> str:
+        """Why nothing of this session can be trained on; empty if it can."""
+        return self._source.untrainable
+
+    @property
+    def trainable(self) -> bool:
+        return not self.untrainable
 
     @property
     def counts(self) -> Counter[str]:
@@ -155,7 +153,12 @@ class Session:
             return 0.0 if self._busy else time.monotonic() - self._asked
 
     def segments(self, include: Collection[StreamKind] = ALL) -> list[Segment]:
-        """The token streams of the calls that a client got, each sampled token once. Safe at any time."""
+        """The token streams of the calls that a client got, each sampled token once. Safe at any time.
+
+        None if the session is not ``trainable``.
+        """
+        if self.untrainable:
+            return []
         with self._lock:
             return self._history.segments(include)
 
@@ -211,9 +214,10 @@ class Session:
 
     def count(self, request: Request) -> int:
         """How many tokens the prompt of ``request`` has. Raises ``Refusal``."""
+        if self._source.untrainable:
+            raise Refusal("unknown", f"tokens cannot be counted: {self._source.untrainable}")
         with self._lock:
-            place = self._place(request)
-            ids = place.node.ids() if place.node else []
+            place, ids = self._place(request)
         return len(ids) + len(self._render(place, ids, request))
 
     def _join(self, ticket: Ticket) -> tuple[_Entry, bool]:
@@ -221,9 +225,7 @@ class Session:
         mine = entry is None or (entry.delivered and not ticket.retry)
         if mine:
             entry = self._entries[ticket.key] = _Entry()
-            finished = [key for key, old in self._entries.items() if old.future.done()]
-            for key in finished[: max(0, len(self._entries) - _REMEMBERED)]:
-                del self._entries[key]
+            self._forget()
         else:
             self.counts["repeated"] += 1
         assert entry is not None
@@ -231,6 +233,13 @@ class Session:
         entry.tickets.append(ticket)
         ticket.entry = entry
         return entry, mine
+
+    def _forget(self) -> None:
+        """Answers that arrived are kept for late retries, but not many: each holds a whole request."""
+        done = [key for key, entry in self._entries.items() if entry.future.done()]
+        arrived = [key for key in done if self._entries[key].delivered]
+        for key in {*done[:-_REMEMBERED], *arrived[:-_REMEMBERED_ARRIVED]}:
+            del self._entries[key]
 
     def _settle(self, entry: _Entry) -> None:
         """Mark the samples of an answer that nobody is left to receive."""
@@ -246,9 +255,8 @@ class Session:
         if request.n > MOST_CHOICES:
             raise Refusal("malformed", f"n: at most {MOST_CHOICES} choices, not {request.n}")
         with self._lock:
+            place, ids = self._place(request)
             self._admit(request)
-            place = self._place(request)
-            ids = place.node.ids() if place.node else []
             params, ignored = self._params(request)
 
         def record() -> CallRecord:
@@ -259,13 +267,15 @@ class Session:
 
         try:
             added = self._render(place, ids, request)
-            call = _Call(place, [*ids, *added], len(ids), params, request)
-            choices = tuple(self._choose(entry, record(), call) for _ in range(request.n))
-        except (Refusal, ForkGymError) as error:
+            call = Call(place, request.tools, [*ids, *added], len(ids), params)
+            choices = tuple(self._choose(entry, record(), call, request) for _ in range(request.n))
+        except Exception as error:
+            self._begun -= request.n - len(entry.nodes)
             raise self._fail(record(), error) from error
         reply = Reply(
-            self._name("reply", entry.nodes[0].turn), request, choices, tuple(call.prompt), len(call.prompt),
-            sum(len(node.completion.ids) for node in entry.nodes), request.model or self.model, int(started),
+            self._name("reply", entry.nodes[0].turn), request, choices,
+            tuple(call.prompt) if request.token_ids else (), len(call.prompt), entry.tokens,
+            request.model or self.model, int(started),
         )  # fmt: skip
         self._replies[reply.id] = entry.nodes[0]
         return reply
@@ -284,7 +294,8 @@ class Session:
             raise Refusal("over", f"the episode is over: its budget of {self.ended} is used up")
         self._begun += request.n
 
-    def _place(self, request: Request) -> Place:
+    def _place(self, request: Request) -> tuple[Place, list[int]]:
+        """Where the request belongs, and the ids that are there already."""
         messages = request.messages
         if request.previous:
             node = self._replies.get(request.previous)
@@ -293,26 +304,22 @@ class Session:
             system = [message for message in messages if message["role"] == "system"]
             before = [message for message in node.history() if message["role"] != "system"]
             messages = [*system, *before, *(message for message in messages if message["role"] != "system")]
-        place = self._history.place(normalise(messages), request.tools)
-        if not place.rest and place.node is None:
-            raise Refusal("malformed", "messages: at least one is needed")
+        try:
+            place = self._history.place(normalise(messages), request.tools)
+        except RecursionError as error:
+            raise Refusal("malformed", "the request is nested too deeply") from error
         if place.rest and place.rest[-1]["role"] == "assistant":
             raise Refusal("malformed", "the last message is the assistant's: a turn cannot be begun for the model")
-        return place
+        return place, place.node.ids() if place.node else []
 
     def _render(self, place: Place, ids: list[int], request: Request) -> list[int]:
-        """The ids that the request adds to ``ids``, which stay as they are: that is checked."""
+        """The ids that the request adds to ``ids``."""
         try:
-            if place.node is None:
-                return self._format.start(place.rest, request.tools)
-            extended = self._format.extend(ids, place.rest)
+            return self._source.render(place, ids, request.tools)
         except ConfigError as error:
             raise Refusal("malformed", str(error)) from error
         except RecursionError as error:
             raise Refusal("malformed", "the request is nested too deeply") from error
-        if extended[: len(ids)] != ids:
-            raise HarnessError(f"chat format {self._format.name!r} rewrote tokens that were already in the stream")
-        return extended[len(ids) :]
 
     def _params(self, request: Request) -> tuple[SamplingParams, tuple[str, ...]]:
         """How to sample, and what of the request is not followed."""
@@ -333,26 +340,25 @@ class Session:
         stop = tuple(dict.fromkeys((*base.stop, *request.stop)))
         return replace(base, max_tokens=most, stop=stop), tuple(ignored)
 
-    def _choose(self, entry: _Entry, record: CallRecord, call: _Call) -> Choice:
+    def _choose(self, entry: _Entry, record: CallRecord, call: Call, request: Request) -> Choice:
         """Sample one choice and store it."""
         start = time.perf_counter()
-        number = self._number(call.prompt, fixed=self.sampling is None and call.request.seed is not None)
-        stop_ids = self._format.stop_ids
-        completion = sample(self._policy, call.prompt, call.params, seed=self.seed, turn=number, stop_ids=stop_ids)
+        number = self._number(call, fixed=self.sampling is None and request.seed is not None)
+        sampled = self._source.sample(call, self.seed, number)
+        completion = sampled.completion
         record.seconds = time.perf_counter() - start
-        record.prompt_tokens, record.sampled_tokens = len(call.prompt), len(completion.ids)
-        record.finish = completion.finish_reason
+        record.prompt_tokens, record.sampled_tokens = len(call.prompt), sampled.tokens
+        record.finish, record.text = completion.finish_reason, sampled.text
         if completion.finish_reason == "cancelled":
             self.ended = "cancelled"
             raise Refusal("over", "the episode was cancelled")
-        record.turn, finish, stop_text = self._say(completion, call.params.stop)
-        record.text = self._format.decode(completion.ids)
+        record.turn, finish, stop_text = _shown(sampled, call.params.stop)
+        pieces = self._source.pieces(completion) if request.logprobs else ()
         names = self._store(entry, record, call, record.turn, completion)
-        pieces = tuple(self._format.decode([id]) for id in completion.ids) if call.request.logprobs else ()
         return Choice(record.turn, names, finish, stop_text, completion.ids, completion.logprobs, pieces)
 
     def _store(
-        self, entry: _Entry, record: CallRecord, call: _Call, turn: Turn, completion: Completion
+        self, entry: _Entry, record: CallRecord, call: Call, turn: Turn, completion: Completion
     ) -> tuple[str, ...]:
         """Put one sampled turn into the history and the records, before any client can see it; returns its call ids."""
         with self._lock:
@@ -364,7 +370,8 @@ class Session:
                 call.place, assistant(turn.text, turn.reasoning, calls), call.prompt[call.known :], completion
             )
             entry.nodes.append(node)
-            self.sampled_tokens += len(completion.ids)
+            entry.tokens += record.sampled_tokens
+            self.sampled_tokens += record.sampled_tokens
             self.ended = "" if self.ended == "context" else self.ended
             if turn.malformed:
                 self.counts["malformed"] += 1
@@ -372,33 +379,24 @@ class Session:
             self.calls.append(record)
         return tuple(id for id, _, _ in calls)
 
-    def _number(self, prompt: list[int], fixed: bool) -> int:
+    def _number(self, call: Call, *, fixed: bool) -> int:
         """What seeds a call: its prompt, and how often it was asked before, but not what else goes on at the time."""
-        digest = hashlib.blake2b(b",".join(b"%d" % id for id in prompt), digest_size=16).digest()
+        number = self._source.number(call)
         with self._lock:
-            self._prompts[digest] += 1
-            times = 0 if fixed else self._prompts[digest] - 1
-        return int.from_bytes(digest[:8], "big") + times
+            self._prompts[number] += 1
+            return number if fixed else number + self._prompts[number] - 1
 
-    def _say(self, completion: Completion, stops: tuple[str, ...]) -> tuple[Turn, Finish, str]:
-        """What the model said as a client sees it: without the text that stopped it, and why it ended."""
-        turn = self._format.parse(completion.ids)
-        ends = [(turn.text.find(stop), stop) for stop in stops if stop in turn.text]
-        if ends and completion.finish_reason == "stop":
-            at, stop = min(ends)
-            return replace(turn, text=turn.text[:at]), "stop_text", stop
-        if completion.finish_reason == "length":
-            return turn, "length", ""
-        return turn, "calls" if turn.calls else "stop", ""
-
-    def _fail(self, record: CallRecord, error: Refusal | ForkGymError) -> Refusal:
+    def _fail(self, record: CallRecord, error: Exception) -> Refusal:
         """The refusal for ``error``, recorded; what the engine or the window refuses also ends the session."""
-        if isinstance(error, ContextLengthError):
+        if isinstance(error, Refusal):
+            refusal = error
+        elif isinstance(error, ContextLengthError):
             refusal = Refusal("context", str(error))
-        elif isinstance(error, (PolicyError, HarnessError)):
-            refusal = Refusal("engine", str(error))
+        elif isinstance(error, ConfigError):
+            refusal = Refusal("malformed", str(error))
         else:
-            refusal = error if isinstance(error, Refusal) else Refusal("malformed", str(error))
+            what = "" if isinstance(error, ForkGymError) else f"{type(error).__name__}: "
+            refusal = Refusal("engine", f"{what}{error}")
         with self._lock:
             if not self.closed:
                 record.error = refusal.message
@@ -417,3 +415,15 @@ class Session:
     def describe(self) -> Mapping[str, Any]:
         """What ``GET`` of the session's path shows."""
         return {"calls": len(self.calls), "sampled_tokens": self.sampled_tokens, "ended": self.ended}
+
+
+def _shown(sampled: Sampled, stops: tuple[str, ...]) -> tuple[Turn, Finish, str]:
+    """What the model said as a client sees it: without the text that stopped it, and why it ended."""
+    turn = sampled.turn
+    ends = [(turn.text.find(stop), stop) for stop in stops if stop in turn.text]
+    if ends and sampled.completion.finish_reason == "stop":
+        at, stop = min(ends)
+        return replace(turn, text=turn.text[:at]), "stop_text", stop
+    if sampled.completion.finish_reason == "length":
+        return turn, "length", ""
+    return turn, "calls" if turn.calls else "stop", ""

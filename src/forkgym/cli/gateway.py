@@ -13,6 +13,7 @@ from forkgym.cli.players import loaded
 from forkgym.errors import ConfigError
 from forkgym.registry import resolve
 
+TEXT = "text"
 _PARTS = {
     "gateway": "forkgym.agents.gateway.server:Gateway",
     "visitors": "forkgym.agents.gateway.visitors:Visitors",
@@ -32,14 +33,17 @@ def serve_gateway(
     seed: int,
     out_file: Path | None,
 ) -> int:
-    """Serve until interrupted. What clients sampled is written when their episodes end."""
+    """Serve until interrupted. What clients sampled is written when their episodes end.
+
+    The format ``text`` hands messages on to an endpoint, which needs no token ids.
+    """
     extras = dict.fromkeys(_PARTS, "gateway")
     make, hosting, record = (resolve("part of the gateway", name, _PARTS, extras) for name in _PARTS)
     if out_file is not None and out_file.is_dir():
         raise ConfigError(f"--out {out_file} is a folder; name the file that gets the records, such as runs/mine.jsonl")
     with ExitStack() as stack:
         found = stack.enter_context(loaded(policy, concurrency))
-        chat = make_format(found.agent.get("format", format), found.opened.tokenizer)
+        chat = None if format == TEXT else make_format(found.agent.get("format", format), found.opened.tokenizer)
         where = {"socket": socket} if socket is not None else {"host": host, "port": 8800 if port is None else port}
         gateway = stack.enter_context(
             make(found.opened.policy, chat, model=model_name, concurrency=concurrency, **where)
@@ -53,7 +57,8 @@ def serve_gateway(
         visitors = hosting(gateway, ended, seed=seed)
         stack.callback(visitors.close)
         address = gateway.url or socket
-        out.print(f"Serving {policy} ({chat.name}) at {address}. Ctrl-C ends it.", soft_wrap=True)
+        how = "text only: nothing can be trained on" if chat is None else chat.name
+        out.print(f"Serving {policy} ({how}) at {address}. Ctrl-C ends it.", soft_wrap=True)
         if gateway.url:
             hint = f"OPENAI_BASE_URL={address}/v1 ANTHROPIC_BASE_URL={address}; an episode each: {address}/e/NAME"
             err.print(hint, soft_wrap=True)

@@ -274,7 +274,9 @@ def gateway(
         str, typer.Option(help="Address to listen on. Whoever reaches it may use the model.")
     ] = "127.0.0.1",
     socket: Annotated[Path | None, typer.Option(help="Listen on this unix socket instead.")] = None,
-    format: Annotated[str, typer.Option(help="The model's chat format; auto finds it.")] = "auto",
+    format: Annotated[
+        str, typer.Option(help="The model's chat format; auto finds it, text hands messages to an endpoint.")
+    ] = "auto",
     model_name: Annotated[str, typer.Option(help="The name that clients are shown.")] = "forkgym",
     concurrency: Annotated[int, typer.Option(min=1, help="Calls at once.")] = 16,
     seed: Seed = 0,

@@ -94,9 +94,11 @@ def rig() -> Iterator[Callable[..., Rig]]:
     closing: list[Any] = []
     made: list[Rig] = []
 
-    def make(script, *, tokenizer=None, format=None, policy=None, sampling=SAMPLING, gateway=None, **options) -> Rig:
+    def make(
+        script, *, tokenizer=None, format=None, policy=None, sampling=SAMPLING, gateway=None, text=False, **options
+    ):
         tokenizer = tokenizer or ByteTokenizer()
-        format = format or ChatML(tokenizer)
+        format = None if text else format or ChatML(tokenizer)
         policy = policy or ScriptedPolicy(script, tokenizer)
         served = Gateway(policy, format, port=0, **(gateway or {}))
         served.__enter__()
