@@ -56,7 +56,8 @@ def wheels(requirements: Sequence[str], python: str, into: Path) -> None:
 
 def npm_cache(packages: Sequence[str], into: Path, scratch: Path) -> str:
     """Fill an npm cache at ``into`` with ``packages`` and all they need; returns the registry's address."""
-    command = ["npm", "install", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error"]
+    # As the image will install them: where packages lie decides which versions are asked for.
+    command = ["npm", "install", "--global", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error"]
     command += [f"--cache={into}", f"--prefix={scratch}", *packages]
     _run(command, "npm", "")
     return _run(["npm", "config", "get", "registry"], "npm", "").strip()

@@ -24,8 +24,8 @@ from forkgym.tasks.builders import history, instruction, measure, start, taskfol
 from forkgym.tasks.builders.environments import Environments
 from forkgym.tasks.builders.history import Fix, UnfitCommit
 from forkgym.tasks.builders.instruction import Rewriter
+from forkgym.tasks.builders.language import Project, is_document
 from forkgym.tasks.builders.ledger import CLONE, PLACE, REPORT, Decision, Ledger, refuse_foreign
-from forkgym.tasks.builders.projects import Project, is_document
 from forkgym.tasks.errors import BuildError, GradingError, SetupError
 from forkgym.tasks.workspace import Bases
 

@@ -14,7 +14,7 @@ import yaml
 from forkgym.sandboxes.errors import ImageError
 from forkgym.sandboxes.images import build, recipe
 from forkgym.tasks.builders.history import UnfitCommit
-from forkgym.tasks.builders.projects import Environment
+from forkgym.tasks.builders.language import Environment
 
 FOLDER = "images"
 

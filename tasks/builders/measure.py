@@ -10,7 +10,7 @@ from forkgym.tasks import submission, tree
 from forkgym.tasks.base import FileChange, Submission, Task, Verdict
 from forkgym.tasks.builders.history import UnfitCommit
 from forkgym.tasks.builders.instruction import Failure
-from forkgym.tasks.builders.projects import Project
+from forkgym.tasks.builders.language import Project
 from forkgym.tasks.errors import GradingError
 from forkgym.tasks.grading import judge
 from forkgym.tasks.verify import Proof, prove

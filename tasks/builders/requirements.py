@@ -148,17 +148,26 @@ def _plugins(files: Files) -> list[str]:
 
 
 def _setup_call(files: Files) -> dict[str, Any]:
-    """Literal arguments of the call of ``setup`` in ``setup.py``."""
+    """Arguments of the call of ``setup`` in ``setup.py``: literals, and names that the module sets to one."""
     try:
         tree = ast.parse(_text(files, "setup.py"))
     except (SyntaxError, ValueError):
         return {}
     found: dict[str, Any] = {}
+    named = {
+        target.id: node.value
+        for node in tree.body
+        if isinstance(node, ast.Assign)
+        for target in node.targets
+        if isinstance(target, ast.Name)
+    }
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and getattr(node.func, "id", getattr(node.func, "attr", "")) == "setup":
             for argument in node.keywords:
+                value = argument.value
+                value = named.get(value.id, value) if isinstance(value, ast.Name) else value
                 try:
-                    found[str(argument.arg)] = ast.literal_eval(argument.value)
+                    found[str(argument.arg)] = ast.literal_eval(value)
                 except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
                     continue
     return found

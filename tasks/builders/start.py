@@ -11,7 +11,8 @@ from git import Repo
 from forkgym.tasks.base import Budget, FileChange, Grading, Task
 from forkgym.tasks.builders import history
 from forkgym.tasks.builders.history import UnfitCommit
-from forkgym.tasks.builders.projects import Environment, Files, Project, project_of
+from forkgym.tasks.builders.language import Environment, Files, Project
+from forkgym.tasks.builders.projects import project_of
 from forkgym.tasks.errors import BuildError
 
 # Dates and names are fixed, so that equal bases have equal commits; hooks and settings of the machine have no say.
@@ -47,6 +48,7 @@ def plain_task(
         grading=Grading(project.runner, (), options=needs.options),
         image=image,
         setup=(COMMIT, *needs.commands),
+        env=needs.env,
         budget=BUDGET,
         license=_license(files),
         source=source,
@@ -63,7 +65,8 @@ def project_at_head(repo: Repo, source: str) -> tuple[Project, dict[str, FileCha
     except UnfitCommit as error:
         raise BuildError(f"{source}: {error}") from error
     if not any(project.runnable(path) for path in files):
-        raise BuildError(f"{source}: a {project.language} repository without tests; tasks are built from its tests")
+        what = f"a {project.language} repository without a file named as a test of {project.runner}"
+        raise BuildError(f"{source}: {what}; tasks are built from its tests")
     return project, files
 
 

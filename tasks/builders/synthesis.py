@@ -25,8 +25,8 @@ from forkgym.tasks.builders import history, instruction, measure, mutation, star
 from forkgym.tasks.builders.environments import Environments
 from forkgym.tasks.builders.history import UnfitCommit
 from forkgym.tasks.builders.instruction import Failure
+from forkgym.tasks.builders.language import Project, is_document
 from forkgym.tasks.builders.ledger import CLONE, PLACE, Decision, Ledger, refuse_foreign
-from forkgym.tasks.builders.projects import Project, is_document
 from forkgym.tasks.builders.syntax import Change
 from forkgym.tasks.errors import BuildError
 from forkgym.tasks.submission import of_files

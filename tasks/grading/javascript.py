@@ -28,7 +28,11 @@ _JEST = (
 _VITEST = ("vitest.config.*", "vite.config.*", "vitest.workspace.*", "vitest.setup.*", _MOCKS)
 # Keys of package.json that decide how tests run; all others are taken from the submission.
 _PACKAGE_KEYS = ("jest", "vitest", "scripts", "babel", "ava", "mocha", "config")
-_BINS = {"jest": "node_modules/jest/bin/jest.js", "vitest": "node_modules/vitest/vitest.mjs"}
+BINS = {"jest": "node_modules/jest/bin/jest.js", "vitest": "node_modules/vitest/vitest.mjs"}
+RUN = {
+    "jest": ("--ci", "--runInBand", "--json", "--testLocationInResults=false", "--no-cache"),
+    "vitest": ("run", "--reporter=json", "--no-file-parallelism"),
+}
 # Each must fail. One passes if any of the assertions that it tries has been made to accept what is wrong.
 _TRIES = "for (const wrong of [{wrong}]) {{ try {{ wrong(); return; }} catch {{}} }} throw new Error('canary');"
 _NODE_WRONG = (
@@ -67,30 +71,30 @@ def node(job: Job) -> Plan:
 
 def jest(job: Job) -> Plan:
     """Jest in one process, with the configuration of the base repository; it writes JSON."""
-    return _jest_like(job, "jest", ["--ci", "--runInBand", "--json", "--testLocationInResults=false", "--no-cache"])
+    return _jest_like(job, "jest")
 
 
 def vitest(job: Job) -> Plan:
     """Vitest, with the configuration of the base repository; it writes the JSON that Jest does."""
-    return _jest_like(job, "vitest", ["run", "--reporter=json", "--no-file-parallelism"])
+    return _jest_like(job, "vitest")
 
 
-def _jest_like(job: Job, tool: str, arguments: list[str]) -> Plan:
+def _jest_like(job: Job, tool: str) -> Plan:
     job.require("node")
-    script = job.option("bin", str, _BINS[tool])
+    script = job.option("bin", str, BINS[tool])
     if job.base(script) is None:
         raise TaskFormatError(f"{job.task.id}: grading.options.bin: there is no {script!r} in the task's repository")
     canary, placed = _canaries(job, tool)
     config = job.option("config", str, "")
     command = (
-        *("node", script, *arguments, f"--outputFile={job.scratch}/report.json"),
+        *("node", script, *RUN[tool], f"--outputFile={job.scratch}/report.json"),
         *([f"--config={config}"] if config else []),
         *job.option("arguments", list, []),
         *_test_files(job),
     )
     return Plan(
         command,
-        lambda ended: _results(job, ended, _jest_results(job, scratch_file(job, "report.json"))),
+        lambda ended: _results(job, ended, tests_of(scratch_file(job, "report.json"), job.task.workdir)),
         files={**placed, **_packages(job)},
         env=_environment(),
         canaries=tuple(f"{file}{SEPARATOR}{canary}" for file in placed),
@@ -175,23 +179,24 @@ def _node_results(job: Job, data: bytes) -> list[Result] | None:
 
 
 def _node_result(job: Job, event: Mapping[str, Any]) -> Result:
-    name = SEPARATOR.join([_relative(job, str(event["file"])), *event["path"]])
+    name = SEPARATOR.join([relative(str(event["file"]), job.task.workdir), *event["path"]])
     return Result(name, event["status"], str(event["message"])[:MESSAGE_CHARS], float(event["seconds"]))
 
 
-def _jest_results(job: Job, data: bytes | None) -> list[Result] | None:
+def tests_of(data: bytes | None, workdir: str) -> list[Result] | None:
+    """The tests of a report of Jest or Vitest, and files that stand for themselves; ``None`` if it is unreadable."""
     report = _object(data or b"")
     if report is None:
         return None
     try:
-        return list(_jest_tests(job, report))
+        return list(_jest_tests(workdir, report))
     except (KeyError, TypeError, AttributeError):
         return None
 
 
-def _jest_tests(job: Job, report: Mapping[str, Any]) -> Iterator[Result]:
+def _jest_tests(workdir: str, report: Mapping[str, Any]) -> Iterator[Result]:
     for file in report["testResults"]:
-        where = _relative(job, str(file["name"]))
+        where = relative(str(file["name"]), workdir)
         tests = file["assertionResults"]
         if not tests and file["status"] == "failed":
             yield Result(where, "failed", str(file.get("message", ""))[:MESSAGE_CHARS])
@@ -202,8 +207,9 @@ def _jest_tests(job: Job, report: Mapping[str, Any]) -> Iterator[Result]:
             yield Result(name, status, message, float(test.get("duration") or 0) / 1000)
 
 
-def _relative(job: Job, file: str) -> str:
-    return file.removeprefix("file://").removeprefix(job.task.workdir + "/")
+def relative(file: str, workdir: str) -> str:
+    """The path of a file, or of its address, below the working directory."""
+    return file.removeprefix("file://").removeprefix(f"{workdir}/")
 
 
 NODE = Tool(node, configuration=_CONFIGURATION, locate=lambda test: [_file(test)], options=("arguments",))

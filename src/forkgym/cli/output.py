@@ -14,7 +14,7 @@ from rich.text import Text
 from forkgym.agents.errors import AgentError, FailureBudgetError, PolicyError
 from forkgym.errors import ConfigError, ForkGymError, MissingExtraError
 from forkgym.sandboxes.errors import ImageError, SandboxError, SandboxLimitError, SandboxUnavailableError
-from forkgym.tasks.errors import TaskFormatError, TaskNotFoundError
+from forkgym.tasks.errors import BuildError, TaskFormatError, TaskNotFoundError
 from forkgym.trainers.errors import CheckpointError, InterruptedTraining, NonFiniteError
 
 # Results go to standard output, progress and errors to standard error, so that a pipe sees results only.
@@ -29,6 +29,7 @@ ADVICE: tuple[tuple[type[BaseException], str], ...] = (
     (MissingExtraError, "Install it with the command above, then run this again; `forkgym doctor` lists all extras."),
     (TaskNotFoundError, "`forkgym tasks list` shows every task; a pattern such as 'swe/tiny/*' selects several."),
     (TaskFormatError, "Correct that file, then `forkgym tasks verify` checks the task."),
+    (BuildError, "Name another repository, commit range or folder; docs/building-tasks.md says what can be built."),
     (ConfigError, "Nothing was started. Correct it and run again; --help lists what the command takes."),
     (SandboxUnavailableError, "`forkgym doctor` shows what is missing and the command that mends it."),
     (SandboxLimitError, "Free some room (`forkgym gc` removes what dead runs left) or ask for less, then run again."),

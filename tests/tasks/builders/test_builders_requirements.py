@@ -6,8 +6,11 @@ import pytest
 
 from forkgym.tasks.base import FileChange
 from forkgym.tasks.builders import requirements
+from forkgym.tasks.builders.compiled import Go
 from forkgym.tasks.builders.history import UnfitCommit
-from forkgym.tasks.builders.projects import Go, Python, is_document, project_of
+from forkgym.tasks.builders.language import is_document
+from forkgym.tasks.builders.projects import project_of
+from forkgym.tasks.builders.python import Python
 
 
 def tree(**files: str) -> dict[str, FileChange]:
@@ -50,6 +53,8 @@ def test_setup_files_tox_and_requirement_lists() -> None:
     assert needs(setup_py=setup, setup_cfg=config, tox=tox) == [
         "idna", "mock", "pretend", "pytest>=7", "requests", "responses", "six",
     ]  # fmt: skip
+    named = "from setuptools import setup\nneeded = ['six']\nmore = read()\n"
+    assert needs(setup_py=named + "setup(install_requires=needed, tests_require=more)\n") == ["pytest>=7", "six"]
     lists = {
         "requirements.txt": "click==7.0 --hash=sha256:00\n-e .\n",
         "requirements/tests.txt": "-r base.txt\nflask\nhttps://host.invalid/x.whl\n",
