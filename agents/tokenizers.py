@@ -103,7 +103,11 @@ class ByteTokenizer:
 
 
 class HFTokenizer:
-    """A fast tokenizer of ``transformers``, made thread-safe. ``controls`` are the ids of its special tokens.
+    """A fast tokenizer of ``transformers``, made thread-safe.
+
+    ``controls`` are the ids of its special tokens, ``strips_left`` and ``strips_right`` those that swallow the white
+    space beside them. ``splits`` is False if a text is encoded otherwise by where it stands, as with a space put before
+    the first word only.
 
     ``transformers`` switches the shared backend to and fro for ``split_special_tokens``, which is a race between
     threads; this class keeps its own copy of the backend with the switch set once. In this copy the control tokens
@@ -117,17 +121,15 @@ class HFTokenizer:
         if backend is None:
             raise ConfigError(f"{type(tokenizer).__name__} is not a fast tokenizer; load it with use_fast=True")
         self.hf = tokenizer
-        spec: dict[str, Any] = json.loads(backend.to_str())
-        for token in spec.get("added_tokens") or ():
-            token["special"] = token["special"] or _CONTROL.fullmatch(token["content"]) is not None
-        self._backend: Any = Backend.from_str(json.dumps(spec))
+        self._backend: Any = Backend.from_str(_guarded(backend.to_str()))
         self._backend.no_truncation()
         self._backend.no_padding()
-        self._backend.encode_special_tokens = True
         added: list[Any] = list(self._backend.get_added_tokens_decoder().items())
         self.controls: dict[str, int] = {token.content: int(id) for id, token in added if token.special}
         self.strips_left = {token.content for _, token in added if token.special and token.lstrip}
         self.strips_right = {token.content for _, token in added if token.special and token.rstrip}
+        self.splits = self._splits()
+        self._backend.encode_special_tokens = True
 
     @property
     def size(self) -> int:
@@ -139,11 +141,40 @@ class HFTokenizer:
     def decode(self, ids: Sequence[int]) -> str:
         return str(self._backend.decode(list(ids), skip_special_tokens=False))
 
+    def _splits(self) -> bool:
+        """True if the texts between special tokens are encoded as each would be on its own."""
+        plain = [name for name in self.controls if name not in self.strips_left | self.strips_right]
+        if not plain:
+            return True
+        mark, texts = plain[0], ("a b", " c")
+        pieces = [id for text in texts for id in (self.controls[mark], *self.encode(text))]
+        return self.encode("".join(f"{mark}{text}" for text in texts)) == pieces
+
     def special(self, name: str) -> int:
         if name not in self.controls:
             known = ", ".join(self.controls) or "none"
             raise ConfigError(f"the tokenizer has no special token {name!r}; it has {known}")
         return self.controls[name]
+
+
+def require_pieces(tokenizer: Tokenizer) -> None:
+    """Raises ``ConfigError`` if pieces of a conversation can't be encoded on their own."""
+    if isinstance(tokenizer, HFTokenizer) and not tokenizer.splits:
+        raise ConfigError(
+            "the tokenizer encodes a text otherwise by where it stands (as with prepend_scheme 'first'), so a "
+            "conversation can't be extended exactly; convert it to prepend_scheme 'never'"
+        )
+
+
+def _guarded(description: str) -> str:
+    """A tokenizer's JSON in which every control token is special."""
+    spec: dict[str, Any] = json.loads(description)
+    found = [token for token in spec.get("added_tokens") or () if _CONTROL.fullmatch(token["content"])]
+    if all(token["special"] for token in found):
+        return description
+    for token in found:
+        token["special"] = True
+    return json.dumps(spec)
 
 
 def load_tokenizer(directory: str | PathLike[str], gguf_file: str | None = None) -> HFTokenizer:

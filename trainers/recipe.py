@@ -85,7 +85,8 @@ class AgentSection(Section):
     """Who acts: an agent's name or dotted path, and its options."""
 
     name: str = "bash"
-    format: str = "chatml"
+    format: str | dict[str, Any] = "chatml"
+    """A chat format's name, or a mapping of ``name`` and its options."""
     options: dict[str, Any] = Field(default_factory=dict)
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from forkgym.agents.base import Call, Turn
-from forkgym.agents.tokenizers import Tokenizer
+from forkgym.agents.tokenizers import Tokenizer, require_pieces
 from forkgym.envs.calls import Reading
 from forkgym.errors import ConfigError
 
@@ -77,6 +77,7 @@ class Chat:
     def __init__(
         self, family: Family, tokenizer: Tokenizer, *, default_system: str | None = None, strict: bool = False
     ) -> None:
+        require_pieces(tokenizer)
         self.name = family.name
         self.family = family
         self.tokenizer = tokenizer

@@ -15,7 +15,7 @@ from typing import Any, cast
 from forkgym.agents.base import Call, Turn
 from forkgym.agents.formats.calls import read_deepseek, read_llama
 from forkgym.agents.formats.chat import THINK, Message, Tools, calls_of, role_of, split_reasoning, text_of
-from forkgym.agents.tokenizers import HFTokenizer, Tokenizer
+from forkgym.agents.tokenizers import HFTokenizer, Tokenizer, require_pieces
 from forkgym.envs.calls import Reading, WrittenCall, read_tagged
 from forkgym.errors import ConfigError
 
@@ -47,6 +47,7 @@ class TemplateFormat:
     ) -> None:
         if not isinstance(tokenizer, HFTokenizer) or not tokenizer.hf.chat_template:
             raise ConfigError("the tokenizer has no chat template; name a chat format, such as chatml")
+        require_pieces(tokenizer)
         self.tokenizer = tokenizer
         self.strict = strict
         self._variables = dict(variables or {})

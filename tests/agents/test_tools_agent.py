@@ -81,3 +81,68 @@ def test_the_system_message_defines_the_tools_of_the_environment(make_env):
 def test_a_format_without_tool_calls_is_refused():
     with pytest.raises(ConfigError, match="bash"):
         ToolsAgent(CHAT, actions="bash")
+
+
+LOOK, FIX, UNDO, DONE = (hermes(call) for call in (HERMES[0], HERMES[2], HERMES[1], HERMES[3]))
+
+
+def play(env, *turns, max_tokens=3000):
+    policy = ScriptedPolicy(turns)
+    sampling = SamplingParams(max_tokens=max_tokens)
+    agent = ToolsAgent(CHAT)
+    episode = agent.run(env, policy, task="test/clamp", seed=1, sampling=sampling, episode="e", group="g")
+    return episode, policy
+
+
+def test_the_calls_of_one_turn_are_run_in_their_order_and_answered_one_by_one(make_env):
+    env = make_env()
+    episode, policy = play(env, f"I look and fix.\n{LOOK}\n{FIX}\n{LOOK}", DONE)
+    assert (episode.status, episode.reward) == ("finished", 1.0)
+    assert [(step.turn, step.action["tool"]) for step in episode.steps] == [
+        (0, "view"),
+        (0, "edit"),
+        (0, "view"),
+        (1, "submit"),
+    ]
+    assert [step.text[:6] for step in episode.steps] == ["I look", "", "", "<tool_"]  # told once
+    before, _, after = (step.observation for step in episode.steps[:3])
+    assert ("return x" in before, "return high" in after) == (True, True)
+    assert len(policy.calls) == 2
+    answers = policy.calls[1].text.rpartition("<|im_start|>user")[2]
+    assert answers.index(before) < answers.index(after)
+    assert answers.count("<tool_response>") == 3
+    assert env.usage()["turns"] == 4  # each call costs a turn of the environment
+    assert len(episode.segments) == 1
+
+
+def test_nothing_is_run_after_the_call_that_ends_the_episode(make_env):
+    episode, _ = play(make_env(), f"{FIX}\n{DONE}\n{LOOK}")
+    assert [step.action["tool"] for step in episode.steps] == ["edit", "submit"]
+    assert (episode.status, episode.reward) == ("finished", 1.0)
+    episode, _ = play(make_env(max_turns=2), f"{LOOK}\n{LOOK}\n{FIX}\n{LOOK}")
+    assert (episode.status, episode.reason, len(episode.steps)) == ("truncated", "turns", 2)
+    assert episode.reward == 0.0
+
+
+def test_a_broken_call_is_a_step_of_its_own_that_says_so(make_env):
+    cut = '<tool_call>\n{"name": "edit", "argu'
+    episode, policy = play(make_env(), f"{LOOK}\n{cut}", "I am done.", DONE)
+    assert [set(step.action) for step in episode.steps] == [
+        {"tool", "arguments"},
+        {"malformed"},
+        {"malformed"},
+        {"tool", "arguments"},
+    ]
+    assert "is not JSON" in episode.steps[1].observation
+    assert "call at least one of: bash, view, edit, submit" in episode.steps[2].observation
+    # Answers of tools come as such, complaints as the user's.
+    assert "</tool_response><|im_end|>\n<|im_start|>user\nA tool call is not JSON" in policy.calls[1].text
+    assert [step.turn for step in episode.steps] == [0, 0, 1, 2]
+
+
+def test_a_call_cut_off_by_the_token_limit_is_not_run(make_env):
+    room = len(FIX) - 20
+    env = make_env(max_turns=2)
+    episode, _ = play(env, FIX, FIX, max_tokens=room)
+    assert all("malformed" in step.action for step in episode.steps)
+    assert env.box.read_file("/work/clamp.py").endswith(b"return x\n    return x\n")
