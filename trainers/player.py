@@ -123,11 +123,9 @@ class EnvPlayer:
         return self._env.split if split == "train" else self._env.eval_split
 
     def _make(self, split: Split) -> CodingEnv:
+        mounts = getattr(self._agent, "mounts", ())  # of harnesses
+        options: dict[str, Any] = {"mounts": mounts, **self._env.options}
         env: Any = gym.make(
-            self._env.id,
-            tasks=self._env.tasks,
-            split=self._split(split),
-            reward=self._reward,
-            **self._env.options,
+            self._env.id, tasks=self._env.tasks, split=self._split(split), reward=self._reward, **options
         )
         return env.unwrapped

@@ -13,6 +13,7 @@ from forkgym.agents.registry import AGENTS, make_agent
 from forkgym.envs.core import CodingEnv
 from forkgym.errors import ConfigError
 from forkgym.registry import resolve
+from forkgym.sandboxes.base import Mount
 
 
 class MixAgent:
@@ -33,6 +34,12 @@ class MixAgent:
         if not agents or not all(weight > 0 and math.isfinite(weight) for _, weight in agents):
             raise ConfigError("a mix of agents needs at least one, each with a weight above 0")
         self._agents, self._per, self._seed = list(agents), per, seed
+
+    @property
+    def mounts(self) -> tuple[Mount, ...]:
+        """What the sandboxes must show, for the agents that ask for something: ``CodingEnv(mounts=agent.mounts)``."""
+        every = [mount for agent, _ in self._agents for mount in getattr(agent, "mounts", ())]
+        return tuple(dict.fromkeys(every))
 
     def pick(self, group: str, seed: int) -> Agent:
         """Who plays the episode of this seed in this group."""
@@ -71,7 +78,9 @@ def make_mix(
 ) -> MixAgent:
     """A mix of agents by name: ``{"bash": 0.5, "tools": {"weight": 0.5, "actions": "xml"}}``.
 
-    Each gets its own options and those of ``parts`` that it takes. Raises ``ConfigError``.
+    Each gets its own options and those of ``parts`` that it takes. One agent in several ways: ``agent`` says which, and
+    the name is that in the records: ``{"short": {"agent": "bash", "observation_chars": 500}, "bash": 1}``.
+    Raises ``ConfigError``.
     """
     made: list[tuple[Agent, float]] = []
     for name, spec in agents.items():
@@ -79,9 +88,12 @@ def make_mix(
         weight = options.pop("weight", 1.0)
         if not isinstance(weight, int | float):
             raise ConfigError(f"agent {name!r}: its weight is a number, not {weight!r}")
-        takes = inspect.signature(resolve("agent", name, AGENTS)).parameters
+        kind = options.pop("agent", name)
+        takes = inspect.signature(resolve("agent", kind, AGENTS)).parameters
         given = {key: value for key, value in parts.items() if key in takes}
-        made.append((make_agent({"name": name, **options}, **given), float(weight)))
+        agent = make_agent({"name": kind, **options}, **given)
+        agent.name = name
+        made.append((agent, float(weight)))
     return MixAgent(made, per=per, seed=seed)
 
 

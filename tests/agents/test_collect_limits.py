@@ -303,6 +303,10 @@ def test_a_mix_by_name_gives_each_agent_its_own_options() -> None:
     names = Counter(mix.pick(f"g{n}", 0).name for n in range(400))
     assert set(names) == {"bash", "tools", "oracle"}
     assert names["oracle"] > names["bash"]
+    twice: Any = make_agent(
+        {"name": "mix", "agents": {"short": {"agent": "bash", "observation_chars": 9}, "bash": 1}}, format=FORMAT
+    )
+    assert {twice.pick("g", n).name for n in range(50)} == {"short", "bash"}
     for agents, message in (
         ({}, "at least one"),
         ({"bash": 0}, "a weight above 0"),

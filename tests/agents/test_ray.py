@@ -77,14 +77,11 @@ def left_behind() -> list[str]:
 class Fatal(BashAgent):
     """Kills its own process in the middle of each first attempt at an odd seed."""
 
-    def _opening(self, env: CodingEnv) -> Any:
-        assert env.box.alive
-        if self.first and env.usage()["turns"] == 0:
-            os.kill(os.getpid(), signal.SIGKILL)
-        return super()._opening(env)
-
     def run(self, env: CodingEnv, policy: Any, **job: Any) -> Episode:
-        self.first = ".retry" not in job["episode"] and job["seed"] % 2 == 1
+        if ".retry" not in job["episode"] and job["seed"] % 2 == 1:
+            env.reset(seed=job["seed"], options={"task": job["task"]})
+            assert env.box.alive
+            os.kill(os.getpid(), signal.SIGKILL)
         return super().run(env, policy, **job)
 
 
