@@ -10,7 +10,7 @@ from typing import Literal, get_args
 from forkgym.errors import ConfigError
 from forkgym.sandboxes import state
 from forkgym.sandboxes.base import Capabilities, Limits, Sandbox, SandboxSpec, Snapshot
-from forkgym.sandboxes.docker import commits
+from forkgym.sandboxes.docker import commits, images
 from forkgym.sandboxes.docker.commits import CommitSandbox
 from forkgym.sandboxes.docker.container import LABEL, Config, Container, HostContainer, is_owned, labelled
 from forkgym.sandboxes.docker.distant import DistantContainer, reap_toolboxes
@@ -83,7 +83,9 @@ class DockerBackend:
 
     def capabilities(self) -> Capabilities:
         """See ``Backend.capabilities``. Starts a sandbox to know."""
-        with self.create(SandboxSpec()) as box:
+        # The image "host" is of this machine; any other will do as well.
+        spec = SandboxSpec() if self._engine.local else SandboxSpec(image=images.empty(self._engine))
+        with self.create(spec) as box:
             overlay = isinstance(box, OverlaySandbox)
         held, missing = self._limits(overlay)
         return Capabilities(
@@ -140,7 +142,7 @@ class DockerBackend:
         return kind(host, replace(spec, image=frozen.image), frozen)
 
     def _host(self) -> Host:
-        return Host(self._engine, state.state_dir(), self._spares)
+        return Host(self._engine, state.state_dir(), self._spares, self._distant)
 
     def _limits(self, overlay: bool) -> tuple[dict[str, str], dict[str, str]]:
         """How each limit is held, and why one is not."""
@@ -155,7 +157,10 @@ class DockerBackend:
         if overlay:
             return held | {name: whole[name] for name in ("disk", "wall")}, missing
         missing["disk"] = "no quota for the whole sandbox; each file is held by RLIMIT_FSIZE"
-        missing["wall"] = "only overlays hold it; with commits it is refused"
+        if self._distant:
+            held["wall"] = "the first process ends the sandbox"
+        else:
+            missing["wall"] = "only overlays hold it; with commits it is refused"
         return held, missing
 
     def _reap(self) -> Mapping[str, int]:

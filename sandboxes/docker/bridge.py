@@ -14,6 +14,7 @@ import select
 import threading
 import time
 from collections.abc import Callable
+from typing import Any
 
 from forkgym.sandboxes.docker.link import Bytes, Link, Pipes
 from forkgym.sandboxes.local import launcher
@@ -32,8 +33,8 @@ class Bridge:
         self._thread: threading.Thread | None = None
         self._wake = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         self._poll = select.poll()
-        self._ready: dict[int, Callable[[int], None]] = {}
-        self.watch(self._wake[0], select.POLLIN, self._welcome)
+        self._ready: dict[int, tuple[Callable[[int], None], Link]] = {}
+        self._poll.register(self._wake[0], select.POLLIN)
         launcher.owned.add(self)
 
     def connect(self, stream: Bytes, *, once: bool = False, notes: dict[str, str] | None = None) -> Link:
@@ -50,10 +51,10 @@ class Bridge:
         os.write(self._wake[1], b"1")
         return link
 
-    def watch(self, fd: int, events: int, action: Callable[[int], None]) -> None:
-        """Call ``action`` with what happened to ``fd``; only from our thread."""
+    def watch(self, fd: int, events: int, action: Callable[[int], None], link: Link) -> None:
+        """Call ``action`` of ``link`` with what happened to ``fd``; only from our thread."""
         self._poll.register(fd, events)
-        self._ready[fd] = action
+        self._ready[fd] = action, link
 
     def unwatch(self, fd: int) -> None:
         """No longer."""
@@ -74,7 +75,7 @@ class Bridge:
         global _bridge, _making
         _bridge, _making = None, threading.Lock()
 
-    def _welcome(self, _: int) -> None:
+    def _welcome(self) -> None:
         with contextlib.suppress(BlockingIOError):
             os.read(self._wake[0], 1 << 16)
         while not self._new.empty():
@@ -86,13 +87,24 @@ class Bridge:
         looked = time.monotonic()
         while True:
             for fd, event in self._poll.poll(_PULSE * 1000):
-                if action := self._ready.get(fd):  # one before it may have closed this one
-                    action(event)
+                if fd == self._wake[0]:
+                    self._welcome()
+                elif found := self._ready.get(fd):  # one before it may have closed this one
+                    action, link = found
+                    _attempt(link, action, event)
             if time.monotonic() - looked > _PULSE:
                 looked = time.monotonic()
                 for link in self._links:
-                    link.feel_pulse(looked)
+                    _attempt(link, link.feel_pulse, looked)
             self._links = {link for link in self._links if not link.ended}
+
+
+def _attempt(link: Link, action: Callable[[Any], None], argument: object) -> None:
+    """What goes wrong with one link ends that one, and none of the others, which have the same thread."""
+    try:
+        action(argument)
+    except Exception as error:
+        link.end(f"{type(error).__name__}: {error}")
 
 
 _bridge: Bridge | None = None

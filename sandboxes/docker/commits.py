@@ -40,8 +40,10 @@ class CommitSandbox(DockerSandbox):
     """Frozen by committing its container. ``origin.layers`` holds the one image that it starts from, if any."""
 
     def __init__(self, host: Host, spec: SandboxSpec, origin: Frozen) -> None:
-        if spec.limits.wall is not None:
-            raise SandboxLimitError("the limit 'wall' is not held where forks are commits: leave it out")
+        if spec.limits.wall is not None and not host.distant:
+            raise SandboxLimitError(
+                "the limit 'wall' is not held where forks are commits, except with via='api': leave it out"
+            )
         if spec.mounts and not host.engine.local:
             raise ConfigError(
                 f"mounts show directories of this machine, but the docker daemon is on another one: {spec.mounts[0]}; "

@@ -71,7 +71,7 @@ class DistantContainer(Container):
         def start(message: dict[str, Any], fds: list[int]) -> Reply:
             nonlocal link, pid
             if not self.alive:
-                raise SandboxDeadError("the sandbox is gone")
+                raise self.death("the sandbox is gone")
             stream = self._engine.enter(self.name, toolbox.ROOT_COMMAND, "0:0")
             link = bridge().connect(stream, once=True, notes=self._link.notes)
             try:
@@ -100,7 +100,7 @@ class DistantContainer(Container):
         self.socket = self._link.socket
 
     def _begin(self) -> None:
-        self._introduce(self.socket, self._link.death, **_as(self.config.user))
+        self._introduce(self.socket, self._link.death, wall=self.config.limits.wall, **_as(self.config.user))
         look = {"op": "usage"}
         self.meter = DistantMeter(self._link.notes, lambda: ask(self.socket, look)[0]["accounts"])
 

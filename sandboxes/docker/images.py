@@ -40,7 +40,7 @@ def for_overlay(engine: Engine, root: Path, name: str) -> Base:
     """The image as the lowest part of an overlay. Raises ``ImageError``."""
     files = _built(root, name)
     if files is not None:
-        return Base(files.ref, _imported(engine, _EMPTY, _empty()), files)
+        return Base(files.ref, empty(engine), files)
     found = engine.image_id(name)
     return Base(found, found)
 
@@ -60,6 +60,11 @@ def for_commit(engine: Engine, root: Path, name: str) -> Base:
         command = f"forkgym images build {name.partition('@')[0]} --docker"
         raise ImageError(f"the image {name!r} is not in the docker daemon, where commits need it: {command}") from error
     return Base(files.ref, tag)
+
+
+def empty(engine: Engine) -> str:
+    """The daemon's name of an image with nothing in it, made on first use."""
+    return _imported(engine, _EMPTY, _empty())
 
 
 def _built(root: Path, name: str) -> Image | None:

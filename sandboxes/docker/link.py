@@ -43,7 +43,7 @@ class Watcher(Protocol):
 
     pipes: Pipes
 
-    def watch(self, fd: int, events: int, action: Callable[[int], None]) -> None: ...
+    def watch(self, fd: int, events: int, action: Callable[[int], None], link: Link) -> None: ...
 
     def unwatch(self, fd: int) -> None: ...
 
@@ -56,6 +56,7 @@ class _Call:
         self.reply: socket.socket | None = reply
         self.outs: dict[int, int] = {}  # writing ends of the owner's pipes, by index
         self.ins: dict[int, int] = {}
+        self.files: list[int] = []
         self.room: dict[int, int] = {}  # bytes that may be sent of each of ``ins``
         self.queue: deque[Frame] = deque()
         self.waiting = 0  # bytes in ``queue``
@@ -67,8 +68,8 @@ class _Call:
         if self.reply is not None:
             self.reply.close()
             self.reply = None
-        wire.close_all([*self.outs.values(), *self.ins.values()])
-        self.outs, self.ins = {}, {}
+        wire.close_all([*self.outs.values(), *self.ins.values(), *self.files])
+        self.outs, self.ins, self.files = {}, {}, []
 
 
 class Link:
@@ -105,8 +106,8 @@ class Link:
 
     def start(self) -> None:
         """Begin to listen."""
-        self._watcher.watch(self._stream.fileno(), select.POLLIN, self._carry)
-        self._watcher.watch(self._requests.fileno(), select.POLLIN, self._accept)
+        self._watch(self._stream.fileno(), select.POLLIN, self._carry)
+        self._watch(self._requests.fileno(), select.POLLIN, self._accept)
 
     def feel_pulse(self, now: float) -> None:
         """Ask for a sign of life after a while of silence; give up after a long one."""
@@ -114,7 +115,7 @@ class Link:
             return
         overdue = self._left is not None and not self._once and now - self._left > _QUIT_PATIENCE
         if overdue or now - self._heard > _SILENCE:
-            self._end(f"nothing was heard of the container for {now - self._heard:.0f} s")
+            self.end(f"nothing was heard of the container for {now - self._heard:.0f} s")
         elif now - max(self._heard, self._asked) > _CALL_AFTER:
             self._asked = now
             self._send(frames.encode(frames.PING))
@@ -127,11 +128,12 @@ class Link:
         for call in self._calls.values():
             call.close()
 
-    def _end(self, problem: str) -> None:
+    def end(self, problem: str) -> None:
+        """Close everything; the owner is told this reason."""
         if self.ended:
             return
         complaint = self._stream.complaint.decode(errors="replace").strip().rpartition("\n")[2]
-        self.problem = f"{problem} ({complaint})" if complaint else problem
+        self.problem = self.notes.get("end") or (f"{problem} ({complaint})" if complaint else problem)
         self.ended = True
         self._watcher.unwatch(self._stream.fileno())
         self._watcher.unwatch(self._requests.fileno())
@@ -140,6 +142,9 @@ class Link:
         self._stream.close()
         self._requests.close()
         self._gone.set()
+
+    def _watch(self, fd: int, events: int, action: Callable[[int], None]) -> None:
+        self._watcher.watch(fd, events, action, self)
 
     def _drop_call(self, call: _Call) -> None:
         self._calls.pop(call.number, None)
@@ -182,7 +187,7 @@ class Link:
         if not self._once:
             self._send(frames.encode(frames.QUIT))
         elif not self._calls:
-            self._end("it was closed")
+            self.end("it was closed")
 
     def _adopt(self, call: _Call, fds: list[int]) -> tuple[list[Iterator[bytes]], list[str | int]]:
         """Take over the descriptors of a request; returns the content of files, and the kind of each."""
@@ -193,6 +198,7 @@ class Link:
             status = os.fstat(fd)
             if stat.S_ISREG(status.st_mode):
                 kinds.append("file")
+                call.files.append(fd)
                 content.append(_content(call.number, index, fd))
             elif status.st_ino in known:  # standard error into standard output
                 kinds.append(known[status.st_ino])
@@ -207,10 +213,10 @@ class Link:
         if fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_ACCMODE == os.O_WRONLY:
             call.outs[index] = fd
             self._watcher.pipes[inode] = (self, call, index)
-            self._watcher.watch(fd, 0, lambda event: self._look_at_out(call, index, event))
+            self._watch(fd, 0, lambda event: self._look_at_out(call, index, event))
             return "out"
         call.ins[index], call.room[index] = fd, frames.FEED
-        self._watcher.watch(fd, select.POLLIN, lambda _: self._feed(call, index))
+        self._watch(fd, select.POLLIN, lambda _: self._feed(call, index))
         return "in"
 
     def _feed(self, call: _Call, index: int) -> None:
@@ -247,12 +253,12 @@ class Link:
                 sent = self._stream.send(self._begun)
                 self._begun = self._begun[sent:]
                 if not sent:
-                    self._watcher.watch(self._stream.fileno(), select.POLLIN | select.POLLOUT, self._carry)
+                    self._watch(self._stream.fileno(), select.POLLIN | select.POLLOUT, self._carry)
                     if self._left is None:
                         self._watcher.unwatch(self._requests.fileno())
                     return
         except OSError as error:
-            self._end(f"the connection to the docker daemon broke: {error}")
+            self.end(f"the connection to the docker daemon broke: {error}")
 
     def _next_piece(self) -> bool:
         while not self._begun and self._out:
@@ -270,9 +276,9 @@ class Link:
         if event & select.POLLOUT:
             self._flush()
             if not self.ended and not self._begun:
-                self._watcher.watch(self._stream.fileno(), select.POLLIN, self._carry)
+                self._watch(self._stream.fileno(), select.POLLIN, self._carry)
                 if self._left is None:
-                    self._watcher.watch(self._requests.fileno(), select.POLLIN, self._accept)
+                    self._watch(self._requests.fileno(), select.POLLIN, self._accept)
         if event & ~select.POLLOUT and not self.ended:
             self._receive()
 
@@ -280,15 +286,15 @@ class Link:
         try:
             data = self._stream.receive()
             if data is None:
-                self._end("the connection to the container ended")
+                self.end("the connection to the container ended")
                 return
             self._heard = time.monotonic()
             for frame in self._parser.feed(data):
                 self._take(frame)
         except OSError as error:
-            self._end(f"the connection to the docker daemon broke: {error}")
+            self.end(f"the connection to the docker daemon broke: {error}")
         except ValueError as error:  # also of JSON
-            self._end(f"the container sent what it cannot mean: {error}")
+            self.end(f"the container sent what it cannot mean: {error}")
 
     def _take(self, frame: Frame) -> None:
         if frame.kind == frames.NOTE:
@@ -308,7 +314,7 @@ class Link:
     def _allow(self, call: _Call, frame: Frame) -> None:
         if frame.part in call.ins:
             call.room[frame.part] += int.from_bytes(frame.body)
-            self._watcher.watch(call.ins[frame.part], select.POLLIN, lambda _: self._feed(call, frame.part))
+            self._watch(call.ins[frame.part], select.POLLIN, lambda _: self._feed(call, frame.part))
 
     def _deliver(self, call: _Call) -> None:
         """Hand over what has arrived, in order, as far as the owner's pipes take it."""
@@ -327,7 +333,7 @@ class Link:
         if call.reply is None and not call.outs and not call.queue:
             self._drop_call(call)
             if self._once and self._left is not None and not self._calls:
-                self._end("it was closed")
+                self.end("it was closed")
 
     def _hand_over(self, call: _Call, frame: Frame) -> bytes:
         """Deliver one frame; returns what of it has to wait."""
@@ -355,7 +361,7 @@ class Link:
             while data:
                 data = data[os.write(call.outs[index], data) :]
         except BlockingIOError:
-            self._watcher.watch(call.outs[index], select.POLLOUT, lambda event: self._look_at_out(call, index, event))
+            self._watch(call.outs[index], select.POLLOUT, lambda event: self._look_at_out(call, index, event))
         except BrokenPipeError:
             self._shut(call, index)
             return b""
@@ -366,7 +372,7 @@ class Link:
         if event & select.POLLERR:
             self._shut(call, index)
         else:
-            self._watcher.watch(call.outs[index], 0, lambda event: self._look_at_out(call, index, event))
+            self._watch(call.outs[index], 0, lambda event: self._look_at_out(call, index, event))
         self._deliver(call)
 
     def _shut(self, call: _Call, index: int) -> None:
@@ -390,11 +396,8 @@ Pipes = dict[int, tuple[Link, _Call, int]]
 
 
 def _content(number: int, index: int, fd: int) -> Iterator[bytes]:
-    """The frames that hold a file, read as they are sent; closes it."""
-    try:
-        start = 0
-        while data := os.pread(fd, frames.CHUNK, start):
-            yield frames.encode(frames.FILE, number, index, data)
-            start += len(data)
-    finally:
-        os.close(fd)
+    """The frames that hold a file, read as they are sent."""
+    start = 0
+    while data := os.pread(fd, frames.CHUNK, start):
+        yield frames.encode(frames.FILE, number, index, data)
+        start += len(data)

@@ -29,11 +29,15 @@ _AT_ONCE = 16  # sandboxes started side by side; the engine bounds what of it re
 
 @dataclass(frozen=True)
 class Host:
-    """What the sandboxes of one backend share: the daemon, the state directory, and the containers kept ready."""
+    """What the sandboxes of one backend share: the daemon, the state directory, and the containers kept ready.
+
+    ``distant``: everything goes over the daemon's API.
+    """
 
     engine: Engine
     root: Path
     spares: Spares
+    distant: bool = False
 
 
 class DockerSandbox(ServedSandbox):
@@ -48,7 +52,7 @@ class DockerSandbox(ServedSandbox):
         with _explained():
             self._container = host.spares.take(config)
         self._socket = self._container.socket
-        self._distant = self._container.distant
+        self.distant = self._container.distant
         self.owner = self._container.ids
         self._closed = False
         self._oom_kills = 0

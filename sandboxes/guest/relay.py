@@ -9,20 +9,23 @@ from __future__ import annotations
 
 import array
 import contextlib
+import errno
 import fcntl
 import json
+import math
 import os
 import select
 import socket
 import stat
 import termios
+import time
 from collections.abc import Callable, Iterator
 from typing import Any, NoReturn
 
 from forkgym.sandboxes.guest import frames, processes, wire
 from forkgym.sandboxes.guest.frames import Frame
 
-_OWNER_PATIENCE_MS = 900_000  # the owner says something every few seconds; some tunnels never tell that it is gone
+_OWNER_PATIENCE = 900.0  # seconds; the owner says something every few seconds; some tunnels never tell that it is gone
 _PIECE = 1 << 20  # bytes of a file in one answer
 _FIRST_PIECE = 1 << 16  # bytes that come along when a file is opened
 _OOM_ACCOUNTS = ("memory.events", "memory.oom_control")
@@ -64,17 +67,24 @@ class Relay:
         self._parser = frames.Parser()
         self._arrived: list[Frame] = []
         self._requests: dict[int, _Request] = {}
-        self._handles: dict[int, int] = {}
+        self._handles: set[int] = set()  # open files that the owner knows by their numbers
         self._accounts: dict[str, int] = {}
         self._told: dict[str, str] = {}
         self._poll = select.poll()
         self._ready: dict[int, Callable[[], None]] = {}
+        self._heard = time.monotonic()
+        self._deadline = math.inf
+        self._wall: float | None = None
 
     def begin(self) -> dict[str, Any]:
         """The first message of the owner; ``answer`` it."""
         while not self._arrived:
             self._receive()
-        return json.loads(self._arrived.pop(0).body)["message"]
+        message = json.loads(self._arrived.pop(0).body)["message"]
+        self._wall = message.get("wall")
+        if self._wall is not None:
+            self._deadline = time.monotonic() + self._wall
+        return message
 
     def answer(self, message: dict[str, Any]) -> None:
         """The answer to the first message."""
@@ -88,12 +98,20 @@ class Relay:
         while True:
             while self._arrived:
                 self._take(self._arrived.pop(0))
-            ready = self._poll.poll(_OWNER_PATIENCE_MS)
-            if not ready:
-                self._lose_owner()
-            for fd, _ in ready:
+            for fd, _ in self._wait():
                 if action := self._ready.get(fd):  # one before it may have closed this one
                     action()
+
+    def _wait(self) -> list[tuple[int, int]]:
+        until = min(self._heard + _OWNER_PATIENCE, self._deadline)
+        ready = self._poll.poll(None if until == math.inf else max(0.0, until - time.monotonic()) * 1000)
+        if time.monotonic() >= self._deadline:
+            reason = f"it reached its limit wall={self._wall:g} seconds; create it with a larger one"
+            self._send(frames.NOTE, 0, body=json.dumps({"end": reason}).encode())
+            _kill_all()
+        if time.monotonic() - self._heard >= _OWNER_PATIENCE:
+            self._lose_owner()
+        return ready
 
     def _watch(self, fd: int, events: int, action: Callable[[], None]) -> None:
         self._poll.register(fd, events)
@@ -109,6 +127,8 @@ class Relay:
         data = os.read(self._source, 1 << 18)
         if not data:
             self._lose_owner()
+            return
+        self._heard = time.monotonic()
         self._arrived += self._parser.feed(data)
 
     def _send(self, kind: int, request: int, index: int = 0, body: bytes = b"") -> None:
@@ -121,7 +141,7 @@ class Relay:
 
     def _lose_owner(self) -> None:
         """End, and with this process everything inside; unless somebody still writes who should go on."""
-        self._gone = True
+        self._gone, self._heard = True, math.inf
         self._unwatch(self._source)
         for request in self._requests.values() if self._lasting else ():
             for index in request.outs:
@@ -134,8 +154,7 @@ class Relay:
         if frame.kind == frames.PING:
             self._send(frames.PONG, 0)
         elif frame.kind == frames.QUIT:
-            processes.eliminate(0, (), _nothing)
-            os._exit(0)
+            _kill_all()
         elif frame.kind in (frames.FILE, frames.REQUEST):
             request = request or self._requests.setdefault(frame.request, _Request(frame.request))
             if frame.kind == frames.REQUEST:
@@ -179,7 +198,7 @@ class Relay:
         passed: list[int] = []
         ends: list[int] = []
         try:
-            for index, kind in enumerate(kinds):
+            for index, kind in enumerate(kinds if message["op"] == "exec" else ()):
                 passed.append(passed[kind] if isinstance(kind, int) else self._open(request, index, kind, ends))
             wire.send(self._server, message, [theirs.fileno(), *passed])
         except OSError:
@@ -218,7 +237,7 @@ class Relay:
         message, fds = received
         content = b""
         if fds:
-            message, content = self._keep_open(fds[0], request.flags)
+            message, content = self._keep_open(fds[0], request, request.flags)
         self._pump(request)  # what a command printed comes before its end
         self._reply(request, message, content)
 
@@ -337,30 +356,35 @@ class Relay:
 
     # Requests that are served here
 
-    def _keep_open(self, fd: int, flags: int) -> tuple[dict[str, Any], bytes]:
-        """A file that the server opened, under a number, and its first bytes if it is to be read."""
+    def _keep_open(self, fd: int, request: _Request, flags: int) -> tuple[dict[str, Any], bytes]:
+        """A file that was opened, under a number. What came along is written to it, or its first bytes go along."""
         try:
-            answer = self._handle(fd)
-            reading = stat.S_ISREG(answer["mode"]) and not flags & (os.O_WRONLY | os.O_RDWR)
-            return answer, os.read(fd, _FIRST_PIECE) if reading else b""
+            for data in _content(request):
+                _write_all(fd, data)
+            status = os.fstat(fd)
+            reading = stat.S_ISREG(status.st_mode) and not flags & (os.O_WRONLY | os.O_RDWR)
+            content = os.read(fd, _FIRST_PIECE) if reading else b""
         except OSError as error:
+            os.close(fd)
             return wire.error(error), b""
+        self._handles.add(fd)
+        return {"handle": fd, "mode": status.st_mode, "size": status.st_size}, content
 
-    def _handle(self, fd: int) -> dict[str, Any]:
-        status = os.fstat(fd)
-        self._handles[fd] = fd
-        return {"handle": fd, "mode": status.st_mode, "size": status.st_size}
+    def _handle(self, message: dict[str, Any]) -> int:
+        if message["handle"] not in self._handles:
+            raise OSError(errno.EBADF, os.strerror(errno.EBADF))
+        return message["handle"]
 
     def _do_file_read(self, message: dict[str, Any], request: _Request) -> tuple[dict[str, Any], bytes]:
-        return {"ok": True}, os.read(self._handles[message["handle"]], min(message["size"], _PIECE))
+        return {"ok": True}, os.read(self._handle(message), min(message["size"], _PIECE))
 
     def _do_file_write(self, message: dict[str, Any], request: _Request) -> tuple[dict[str, Any], bytes]:
         for data in _content(request):
-            _write_all(self._handles[message["handle"]], data)
+            _write_all(self._handle(message), data)
         return {"ok": True}, b""
 
     def _do_file_list(self, message: dict[str, Any], request: _Request) -> tuple[dict[str, Any], bytes]:
-        fd, entries = self._handles[message["handle"]], list[tuple[str, int, int]]()
+        fd, entries = self._handle(message), list[tuple[str, int, int]]()
         for name in os.listdir(fd):
             with contextlib.suppress(FileNotFoundError):
                 status = os.stat(name, dir_fd=fd, follow_symlinks=False)
@@ -368,11 +392,12 @@ class Relay:
         return {"ok": True}, json.dumps(entries).encode()
 
     def _do_file_child(self, message: dict[str, Any], request: _Request) -> tuple[dict[str, Any], bytes]:
-        fd = os.open(message["name"], message["flags"], dir_fd=self._handles[message["handle"]])
-        return self._keep_open(fd, message["flags"])
+        fd = os.open(message["name"], message["flags"], dir_fd=self._handle(message))
+        return self._keep_open(fd, request, message["flags"])
 
     def _do_file_close(self, message: dict[str, Any], request: _Request) -> tuple[dict[str, Any], bytes]:
-        os.close(self._handles.pop(message["handle"]))
+        os.close(self._handle(message))
+        self._handles.remove(message["handle"])
         return {"ok": True}, b""
 
     def _do_refill(self, message: dict[str, Any], request: _Request) -> tuple[dict[str, Any], bytes]:
@@ -439,5 +464,7 @@ def _read_available(fd: int) -> tuple[bytes, bool]:
     return b"".join(parts), False
 
 
-def _nothing() -> None:
-    """The server, which reaps, is about to go."""
+def _kill_all() -> NoReturn:
+    """Everything is gone before the owner sees the end of this process."""
+    processes.eliminate(0, (), lambda: None)
+    os._exit(0)

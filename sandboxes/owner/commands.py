@@ -29,9 +29,11 @@ class Peer(Protocol):
 
     ``owner``: uid and gid of its user on the host, if they are not our own. ``shell_place``: a directory inside with a
     link ``bash`` to the script of a persistent shell, under the name that its error messages should begin with.
+    ``distant``: what is sent along with requests arrives as copies.
     """
 
     shell_place: str
+    distant: bool
 
     @property
     def owner(self) -> tuple[int, int] | None: ...

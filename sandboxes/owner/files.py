@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 from forkgym.sandboxes.base import DirEntry, StrPath
 from forkgym.sandboxes.errors import SandboxError, SandboxFileError
+from forkgym.sandboxes.guest import wire
 from forkgym.sandboxes.owner.checks import check_bytes, check_count, check_path
 from forkgym.sandboxes.owner.commands import Peer
 from forkgym.sandboxes.owner.opened import CHUNK, Opened, opened
@@ -48,8 +49,9 @@ class Files:
         """See ``Sandbox.write_file``."""
         check_bytes("data", data)
         check_count("mode", mode, maximum=0o7777)
-        with self._opened(path, _WRITE, directory=False, mode=mode) as file, _told(path):
-            file.write(data)
+        with self._opened(path, _WRITE, directory=False, mode=mode, first=data[:CHUNK]) as file, _told(path):
+            if len(data) > CHUNK:
+                file.write(data[CHUNK:])
 
     def list(self, path: str) -> list[DirEntry]:
         """See ``Sandbox.list_dir``."""
@@ -85,14 +87,18 @@ class Files:
             status = os.fstat(file.fileno())
             if not stat.S_ISREG(status.st_mode):
                 raise SandboxFileError(errno.EINVAL, "not a regular file", str(source))
-            mode = stat.S_IMODE(status.st_mode) | 0o600
-            with self._opened(path, _WRITE, directory=False, mode=mode) as target, _told(path):
+            mode, first = stat.S_IMODE(status.st_mode) | 0o600, file.read(CHUNK)
+            with self._opened(path, _WRITE, directory=False, mode=mode, first=first) as target, _told(path):
                 while chunk := file.read(CHUNK):
                     target.write(chunk)
 
     @contextlib.contextmanager
-    def _opened(self, path: str, flags: int, *, directory: bool | None = None, mode: int = 0o644) -> Generator[Opened]:
-        answer = self._ask("open", path, flags=flags, mode=mode, parents=bool(flags & os.O_CREAT))
+    def _opened(
+        self, path: str, flags: int, *, directory: bool | None = None, mode: int = 0o644, first: bytes = b""
+    ) -> Generator[Opened]:
+        """Open it, and write what is to come ``first``."""
+        ahead = first if self._peer.distant else b""
+        answer = self._ask("open", path, ahead, flags=flags, mode=mode, parents=bool(flags & os.O_CREAT))
         with contextlib.closing(opened(self._peer, *answer)) as found:
             # It comes from inside, so its kind is judged here as well.
             if directory is False and not stat.S_ISREG(found.mode):
@@ -100,9 +106,11 @@ class Files:
                 raise SandboxFileError(number, os.strerror(number), path)
             if directory and not stat.S_ISDIR(found.mode):
                 raise SandboxFileError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), path)
+            with _told(path):
+                found.write(first[len(ahead) :])
             yield found
 
-    def _ask(self, op: str, path: str, **details: object) -> tuple[dict[str, Any], list[int]]:
+    def _ask(self, op: str, path: str, along: bytes = b"", **details: object) -> tuple[dict[str, Any], list[int]]:
         check_path(path)
         if "\0" in path:
             raise SandboxFileError(errno.EINVAL, "a path cannot hold a NUL byte", path)
@@ -111,10 +119,13 @@ class Files:
         except UnicodeEncodeError as error:
             raise SandboxFileError(errno.EILSEQ, "a path cannot hold half a surrogate pair", path) from error
         full = posixpath.join(self._workdir, path)
+        fds = [wire.memory_file(along)] if along else []
         try:
-            return self._peer.ask({"op": op, "path": full, **details})
+            return self._peer.ask({"op": op, "path": full, **details}, fds)
         except Refused as error:
             raise SandboxFileError(error.errno, os.strerror(error.errno or 0), path) from error
+        finally:
+            wire.close_all(fds)
 
 
 @contextlib.contextmanager

@@ -36,7 +36,7 @@ class ServedSandbox(ABC):
 
     backend: str
     shell_place: str = "/dev"
-    _distant: bool = False  # then what is sent along with requests are copies
+    distant: bool = False
     _socket: socket.socket  # to the first process
 
     def __init__(self, id: str, spec: SandboxSpec, lineage: tuple[str, ...], shells: Mapping[str, ShellState]) -> None:
@@ -175,7 +175,7 @@ class ServedSandbox(ABC):
 
     def refill(self, name: str, file: int) -> None:
         """Tell that ``file``, the last descriptor that command ``name`` was given, has new content."""
-        if self._distant:
+        if self.distant:
             self.ask({"op": "refill", "id": name}, [file])
 
     def _require_alive(self) -> None:

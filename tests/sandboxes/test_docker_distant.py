@@ -165,6 +165,8 @@ def test_a_daemon_at_another_address_shares_nothing_with_us(tunnel, image, tmp_p
 
 def test_what_only_this_machine_has_is_refused(tunnel, image, tmp_path):
     backend = find_backend("docker", url=tunnel.url)
+    can = backend.capabilities()
+    assert (can.tier, can.fork, set(can.unenforced)) == ("commit", True, {"disk"})
     with pytest.raises(ImageError, match="'host' is this machine's"):
         backend.create(SandboxSpec())
     with pytest.raises(ConfigError, match=r"directories of this machine.*upload"):
@@ -370,6 +372,33 @@ def test_a_connection_that_falls_silent_is_noticed(tunnel, image, monkeypatch):
         with pytest.raises(SandboxDeadError, match="nothing was heard of the container"):
             box.exec("true", timeout=600)
         tunnel._flows.set()
+
+
+def test_a_sandbox_ends_at_its_wall_limit_and_every_call_says_so(near):
+    with near.create(SandboxSpec(limits=Limits(wall=3.0))) as box, near.create(SandboxSpec()) as other:
+        shell = box.shell()
+        for call in (
+            lambda: box.exec("sleep 60; echo"),
+            lambda: box.exec("true", user="root"),
+            lambda: shell.run("true"),
+            lambda: box.read_file("/etc/passwd"),
+            box.fork,
+            box.snapshot,
+        ):
+            with pytest.raises(SandboxDeadError, match="wall=3 seconds"):
+                call()
+        assert other.exec("echo on").stdout == b"on\n"
+
+
+def test_a_mistake_in_one_connection_leaves_the_others_alone(near, monkeypatch):
+    from forkgym.sandboxes.docker import link
+
+    with near.create(SandboxSpec()) as box, near.create(SandboxSpec()) as other:
+        with monkeypatch.context() as patch:
+            patch.setattr(link.Link, "_adopt", lambda *_: 1 / 0)
+            with pytest.raises(SandboxDeadError, match="ZeroDivisionError"):
+                box.exec("true")
+        assert other.exec("echo on").stdout == b"on\n"
 
 
 def test_a_container_killed_from_outside(near):
