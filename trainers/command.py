@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NoReturn, Protocol, TypeVar
 
 from forkgym.errors import ForkGymError, MissingExtraError
-from forkgym.trainers.events import CheckpointSaved, EvalEnded, Event, OnEvent, RunEnded, RunStarted, StepEnded
+from forkgym.trainers.events import CheckpointSaved, EvalEnded, Event, OnEvent, RunEnded, RunStarted, StepEnded, Warned
 
 R = TypeVar("R")
 R_in = TypeVar("R_in", contravariant=True)
@@ -65,6 +65,8 @@ def _line(event: Event) -> str:
             return f"{event.algorithm}: {event.steps} steps into {event.out}{begun}\n{event.definition}"
         case StepEnded():
             return f"step {event.step}: {_numbers(event.metrics, 'reward', 'pass_rate', 'loss', 'grad_norm', 'lr')}"
+        case Warned():
+            return f"warning after step {event.step}: {event.message}"
         case EvalEnded():
             return f"held-out after step {event.step}: {_numbers(event.metrics, 'reward', 'pass_rate', 'scored')}"
         case CheckpointSaved():

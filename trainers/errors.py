@@ -2,6 +2,7 @@
 
     TrainerError (RuntimeError)
     ├── NonFiniteError (ArithmeticError)   a trainable log-probability or loss is NaN or infinite: names the episode
+    ├── CollapseError                      the policy shows signs of collapse, and the recipe asks to stop then
     ├── CheckpointError                    a checkpoint is absent, damaged, or belongs to another recipe
     └── InterruptedTraining                Ctrl-C: sandboxes are closed, the last checkpoint is good, exit code 130
 
@@ -19,6 +20,10 @@ class TrainerError(ForkGymError, RuntimeError):
 
 class NonFiniteError(TrainerError, ArithmeticError):
     """A number that would be trained on is NaN or infinite."""
+
+
+class CollapseError(TrainerError):
+    """Signs of collapse lasted; the last step is saved."""
 
 
 class CheckpointError(TrainerError):

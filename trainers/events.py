@@ -47,6 +47,14 @@ class StepEnded:
 
 
 @dataclass(frozen=True)
+class Warned:
+    """After ``step`` something looks wrong; the run goes on."""
+
+    step: int
+    message: str
+
+
+@dataclass(frozen=True)
 class EvalEnded:
     """Held-out results of the weights after ``step`` steps."""
 
@@ -71,7 +79,7 @@ class RunEnded:
     checkpoint: Path
 
 
-Event = RunStarted | PhaseStarted | EpisodeEnded | StepEnded | EvalEnded | CheckpointSaved | RunEnded
+Event = RunStarted | PhaseStarted | EpisodeEnded | StepEnded | Warned | EvalEnded | CheckpointSaved | RunEnded
 OnEvent = Callable[[Event], None]
 
 

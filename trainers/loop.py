@@ -26,7 +26,7 @@ from forkgym.trainers.base import Batch
 from forkgym.trainers.batch import build_batch, keep_trainable, split_members
 from forkgym.trainers.checkpoint import Part, TrainState
 from forkgym.trainers.describe import resolved
-from forkgym.trainers.errors import InterruptedTraining, TrainerError
+from forkgym.trainers.errors import CollapseError, InterruptedTraining, TrainerError
 from forkgym.trainers.evaluate import evaluate
 from forkgym.trainers.events import (
     CheckpointSaved,
@@ -37,12 +37,14 @@ from forkgym.trainers.events import (
     RunEnded,
     RunStarted,
     StepEnded,
+    Warned,
     silence,
 )
 from forkgym.trainers.interrupt import stop_on_signal
 from forkgym.trainers.kinds import TruncatedRule
-from forkgym.trainers.metrics import Clock, episode_metrics, time_metrics
+from forkgym.trainers.metrics import Clock, episode_metrics, read_metrics, time_metrics
 from forkgym.trainers.models import load_model, swapped_in, trained_weights
+from forkgym.trainers.monitor import signs
 from forkgym.trainers.plan import TaskOrder, group_jobs
 from forkgym.trainers.player import EnvPlayer, Player
 from forkgym.trainers.recipe import GrpoRecipe, PpoRecipe
@@ -208,6 +210,7 @@ class Loop(ABC):
             **episode_metrics(gathered.played, gathered.attempts),
             "groups": gathered.groups,
             "zero_signal_groups": gathered.silent,
+            "zero_signal_rate": gathered.silent / gathered.groups if gathered.groups else 0.0,
             "trained_episodes": len(gathered.trained),
             **{f"left_out/{reason}": count for reason, count in gathered.left_out.items()},
             "lr": learning_rate(self.recipe.optimizer, step, self.recipe.steps),
@@ -217,6 +220,20 @@ class Loop(ABC):
         self._count(step, gathered, clock.total)
         self.folder.log.write("train", step, metrics)
         self.emit(StepEnded(step, metrics))
+        self._watch(step)
+
+    def _watch(self, step: int) -> None:
+        """Tell signs of collapse, or end the run for them."""
+        rows = [row for row in read_metrics(self.folder.path) if row["kind"] == "train"]
+        found = "; ".join(signs(self.recipe.monitor, rows))
+        if found and self.recipe.monitor.stop:
+            path = self._save()
+            raise CollapseError(
+                f"after step {step}, {found}. {path} is whole; lower optimizer.lr, add a KL term or mix easier and "
+                "harder tasks, or set monitor.stop=false and go on with --resume"
+            )
+        if found:
+            self.emit(Warned(step, found))
 
     def _gather(self, step: int, stop: threading.Event) -> Gathered:
         """Play the groups of one step; replace those that are not wanted for some rounds."""

@@ -50,6 +50,10 @@ def episode_metrics(episodes: Sequence[Episode], attempts: Sequence[Episode]) ->
         result["turns"] = sum(len(e.steps) for e in scored) / len(scored)
         for name in sorted({key for e in scored for key in e.metrics if key.startswith("reward/")}):
             result[name] = sum(e.metrics.get(name, 0.0) for e in scored) / len(scored)
+        different = {(e.group, *(tuple(segment.ids) for segment in e.segments)) for e in scored}
+        result["duplicate_rate"] = 1.0 - len(different) / len(scored)
+        sampled = sum(sum(segment.sampled) for e in scored for segment in e.segments)
+        result["tokens_per_episode"] = sampled / len(scored)
         result["hack_rate"] = sum(bool((e.verdict or {}).get("hacks")) for e in scored) / len(scored)
     failed = Counter(e.reason for e in attempts if e.status == "failed")
     result["failure_rate"] = sum(failed.values()) / len(attempts) if attempts else 0.0

@@ -328,6 +328,22 @@ class EvalSection(Section):
         return self
 
 
+class MonitorSection(Section):
+    """Signs of a policy that collapses. One that lasts for ``patience`` steps is told, or ends the run."""
+
+    entropy: NotNegative | None = 0.01
+    """Mean entropy of sampled tokens, in nats, below which a policy says one thing only; ``null``: not watched."""
+    length: Annotated[float, Field(gt=0, lt=1)] | None = 0.25
+    """Sampled tokens per episode below this share of the first step's."""
+    duplicates: Annotated[float, Field(ge=0, lt=1)] | None = 0.9
+    """Share of episodes that repeat, token by token, another one of their group above this."""
+    silent: Annotated[float, Field(ge=0, lt=1)] | None = 0.9
+    """Share of groups whose rewards do not differ above this."""
+    patience: Count = 3
+    stop: bool = False
+    """End the run, with the last step saved, instead of going on with a warning."""
+
+
 class CheckpointSection(Section):
     """What is kept on disk."""
 
@@ -360,6 +376,7 @@ class OnlineRecipe(Run):
     reward: RewardSection = RewardSection()
     objective: ObjectiveSection = ObjectiveSection()
     eval: EvalSection = EvalSection()
+    monitor: MonitorSection = MonitorSection()
 
     @property
     def updates(self) -> int:

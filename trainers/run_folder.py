@@ -25,7 +25,7 @@ from forkgym.trainers.checkpoint import Parts, TrainState
 from forkgym.trainers.metrics import MetricLog, read_metrics
 from forkgym.trainers.recipe import Recipe
 
-MAY_CHANGE = {"steps", "time_budget_s", "checkpoint", "eval", "out"}
+MAY_CHANGE = {"steps", "time_budget_s", "checkpoint", "eval", "monitor", "out"}
 """What a resumed run may set anew: none of it changes what a step computes."""
 
 

@@ -38,6 +38,8 @@ def test_rates_count_scored_episodes_and_failures_count_attempts(make_episode: M
         "pass_rate": 0.5,
         "truncated_rate": 0.5,
         "turns": 0.0,
+        "duplicate_rate": 0.5,
+        "tokens_per_episode": 2.0,
         "hack_rate": 0.5,
         "failure_rate": 0.5,
         "failure_rate/sandbox": 0.5,

@@ -7,7 +7,16 @@ from collections.abc import Mapping
 from forkgym.agents.base import Episode
 from forkgym.cli.live import LiveView
 from forkgym.cli.output import percent
-from forkgym.trainers.events import EpisodeEnded, EvalEnded, Event, PhaseStarted, RunEnded, RunStarted, StepEnded
+from forkgym.trainers.events import (
+    EpisodeEnded,
+    EvalEnded,
+    Event,
+    PhaseStarted,
+    RunEnded,
+    RunStarted,
+    StepEnded,
+    Warned,
+)
 
 # Within a step, playing episodes takes about this share of the time; it only smooths the bar.
 ROLLOUT_SHARE = 0.7
@@ -44,6 +53,8 @@ class TrainingView:
             self._step = event.step
             self._learned = _numbers(event.metrics)
             self._show(0, event.metrics.get("reward"))
+        elif isinstance(event, Warned):
+            self._view.tell(f"warning: {event.message}")
         elif isinstance(event, EvalEnded):
             self._held_out = f"held-out {percent(event.metrics.get('pass_rate'))}"
             self._show(0)
