@@ -118,13 +118,15 @@ class Gateway:
         seed: int = 0,
         max_calls: int | None = None,
         max_tokens: int | None = None,
+        vary: int | None = None,
     ) -> Generator[Session]:
         """A session of its own address for one episode; afterwards its address is gone, and its record stays.
 
         ``sampling`` holds for every call, whatever a client asks for; ``None`` follows the clients. ``max_calls`` and
-        ``max_tokens`` (sampled) bound the episode.
+        ``max_tokens`` (sampled) bound the episode. ``vary`` is a seed by which the client's tools and system prompt are
+        shown to the model in other words; the client sees its own.
         """
-        session = self.begin(episode, sampling, seed=seed, max_calls=max_calls, max_tokens=max_tokens)
+        session = self.begin(episode, sampling, seed=seed, max_calls=max_calls, max_tokens=max_tokens, vary=vary)
         try:
             yield session
         finally:
@@ -138,12 +140,13 @@ class Gateway:
         seed: int = 0,
         max_calls: int | None = None,
         max_tokens: int | None = None,
+        vary: int | None = None,
         key: str | None = None,
     ) -> Session:
         """As ``open``, until ``end``. ``key`` is an address that can be guessed, for those who want to choose it."""
         session = Session(
             self._source, episode, sampling, seed=seed, max_calls=max_calls, max_tokens=max_tokens,
-            model=self.model, base_url=self.url, key=key,
+            model=self.model, base_url=self.url, key=key, vary=vary,
         )  # fmt: skip
         self.sessions[session.key] = session
         return session

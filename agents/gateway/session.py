@@ -14,6 +14,7 @@ from typing import Any
 
 from forkgym.agents.base import Completion, SamplingParams, Segment, Turn
 from forkgym.agents.errors import ContextLengthError
+from forkgym.agents.gateway.disguise import Disguise
 from forkgym.agents.gateway.history import History, Node, Place, StreamKind, normalise
 from forkgym.agents.gateway.sources import Call, Sampled, Source
 from forkgym.agents.gateway.wire import Choice, Finish, Message, Refusal, Reply, Request, assistant
@@ -90,10 +91,10 @@ class _Entry:
 class Session:
     """Made by ``Gateway.open``. ``path`` and ``key`` name it, ``base_url`` is set where the gateway listens on TCP.
 
-    ``sampling`` of ``None`` follows each request. ``counts`` counts causes of new streams, differences that were
-    ``kept:...``, and what was ``overridden:...`` or ``ignored:...``. ``ended`` says why no more is sampled: ``calls``,
-    ``tokens``, ``context`` (the last prompt did not fit; a shorter one is served again), ``cancelled`` or
-    ``engine: ...``.
+    ``sampling`` of ``None`` follows each request. ``vary`` is the seed of a ``Disguise``. ``counts`` counts causes of
+    new streams, differences that were ``kept:...``, and what was ``overridden:...`` or ``ignored:...``. ``ended`` says
+    why no more is sampled: ``calls``, ``tokens``, ``context`` (the last prompt did not fit; a shorter one is served
+    again), ``cancelled`` or ``engine: ...``.
     """
 
     def __init__(
@@ -108,6 +109,7 @@ class Session:
         model: str = "forkgym",
         base_url: str = "",
         key: str | None = None,
+        vary: int | None = None,
     ) -> None:
         for name, value in (("max_calls", max_calls), ("max_tokens", max_tokens)):
             if value is not None and value < 1:
@@ -124,6 +126,7 @@ class Session:
         self.closed = False
         self.sampled_tokens = 0
         self._source = source
+        self._disguise = None if vary is None else Disguise(vary)
         self._max_calls, self._max_tokens = max_calls, max_tokens
         self._history = History()
         self._begun = 0
@@ -217,6 +220,7 @@ class Session:
         if self._source.untrainable:
             raise Refusal("unknown", f"tokens cannot be counted: {self._source.untrainable}")
         with self._lock:
+            request = self._disguised(request)
             place, ids = self._place(request)
         return len(ids) + len(self._render(place, ids, request))
 
@@ -255,6 +259,7 @@ class Session:
         if request.n > MOST_CHOICES:
             raise Refusal("malformed", f"n: at most {MOST_CHOICES} choices, not {request.n}")
         with self._lock:
+            request = self._disguised(request)
             place, ids = self._place(request)
             self._admit(request)
             params, ignored = self._params(request)
@@ -293,6 +298,9 @@ class Session:
         if self.ended not in ("", "context"):
             raise Refusal("over", f"the episode is over: its budget of {self.ended} is used up")
         self._begun += request.n
+
+    def _disguised(self, request: Request) -> Request:
+        return request if self._disguise is None else self._disguise.request(request)
 
     def _place(self, request: Request) -> tuple[Place, list[int]]:
         """Where the request belongs, and the ids that are there already."""
@@ -352,7 +360,9 @@ class Session:
         if completion.finish_reason == "cancelled":
             self.ended = "cancelled"
             raise Refusal("over", "the episode was cancelled")
-        record.turn, finish, stop_text = _shown(sampled, call.params.stop)
+        turn, finish, stop_text = _shown(sampled, call.params.stop)
+        with self._lock:
+            record.turn = turn if self._disguise is None else self._disguise.turn(turn)
         pieces = self._source.pieces(completion) if request.logprobs else ()
         names = self._store(entry, record, call, record.turn, completion)
         return Choice(record.turn, names, finish, stop_text, completion.ids, completion.logprobs, pieces)
@@ -366,9 +376,10 @@ class Session:
                 raise Refusal("over", "the episode is over")
             names = tuple(self._name("call", len(self.calls), i) for i in range(len(turn.calls)))
             calls = [(f"call_{id}", said.name, said.arguments) for id, said in zip(names, turn.calls, strict=True)]
-            node = self._history.add(
-                call.place, assistant(turn.text, turn.reasoning, calls), call.prompt[call.known :], completion
-            )
+            reply = assistant(turn.text, turn.reasoning, calls)
+            if self._disguise is not None:  # as it will be read when the client sends it back
+                reply = self._disguise.message(reply)
+            node = self._history.add(call.place, reply, call.prompt[call.known :], completion)
             entry.nodes.append(node)
             entry.tokens += record.sampled_tokens
             self.sampled_tokens += record.sampled_tokens
