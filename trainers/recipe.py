@@ -47,7 +47,7 @@ WHITENED = ("reinforce_pp", "reinforce_pp_baseline", "gdpo")
 class Section(BaseModel):
     """Base of all sections: no unknown key, no silent conversion, no change after reading."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, use_attribute_docstrings=True)
 
 
 class ModelSection(Section):

@@ -410,6 +410,17 @@ def train(
     _call("train", "train", recipe, overrides or [], resume=resume, as_json=json)
 
 
+@app.command()
+def recipes(
+    reference: Annotated[
+        bool, typer.Option("--reference", help="Instead show every option of a recipe, as Markdown.")
+    ] = False,
+    json: Json = False,
+) -> None:
+    """List the recipes that come with ForkGym."""
+    _call("recipes", "recipes_command", reference=reference, as_json=json)
+
+
 @bench_app.command("sandbox")
 def bench_sandbox(
     backend: Annotated[
