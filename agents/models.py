@@ -20,6 +20,7 @@ import torch
 
 from forkgym.agents.policies.hf import HFPolicy
 from forkgym.agents.policies.opening import Opened
+from forkgym.agents.policies.vllm import VLLMPolicy
 from forkgym.agents.tokenizers import ByteTokenizer, Tokenizer, load_tokenizer
 from forkgym.errors import ConfigError, MissingExtraError
 from forkgym.registry import unknown
@@ -71,6 +72,15 @@ def open_hf(
     tokenizer = loaded.tokenizer
     policy = HFPolicy(loaded.model, dtype=compute, slots=slots, context=context, tokenizer=tokenizer)
     return Opened(policy, lambda: tokenizer)
+
+
+def open_vllm(
+    where: str, *, slots: int = 32, context: int = 2048, dtype: str = "auto", eager: bool = False, version: int = 0
+) -> Opened:
+    """A model in vLLM, for ``open_policy``; see ``VLLMPolicy``."""
+    folder = model_folder(where)
+    policy = VLLMPolicy(folder, slots=slots, context=context, dtype=dtype, eager=eager, version=version)
+    return Opened(policy, lambda: load_tokenizer(folder))
 
 
 def model_folder(name: str) -> Path:

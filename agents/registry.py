@@ -15,6 +15,7 @@ POLICIES = {
     "endpoint": "forkgym.agents.policies.endpoint:Endpoint",
     "hf": "forkgym.agents.policies.hf:HFPolicy",
     "scripted": "forkgym.agents.policies.scripted:ScriptedPolicy",
+    "vllm": "forkgym.agents.policies.vllm:VLLMPolicy",
 }
 FORMATS = {
     "auto": "forkgym.agents.formats.auto:choose",
@@ -37,7 +38,7 @@ AGENTS = {
     "random": "forkgym.agents.loops.oracle:RandomAgent",
     "tools": "forkgym.agents.loops.tools:ToolsAgent",
 }
-EXTRAS = {"hf": "train"}
+EXTRAS = {"hf": "train", "vllm": "vllm"}
 
 
 def make_policy(spec: str | Mapping[str, Any]) -> Policy:

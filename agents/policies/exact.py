@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, ValidationError
@@ -77,9 +78,14 @@ def read_completion(answer: Any, prompt: list[int], params: SamplingParams, room
         raise InexactAnswer(f"the server's answer has {len(ids)} token ids but {len(scores)} log-probabilities")
     if choice.prompt_token_ids != prompt:
         raise InexactAnswer("the server's answer is to a prompt of other ids than those sent")
-    if len(ids) > room or (finish == "length" and len(ids) < room):
+    check_end(ids, finish, params, room)
+    return Completion(tuple(ids), tuple(scores), finish, version)
+
+
+def check_end(ids: Sequence[int], finish: str | None, params: SamplingParams, room: int) -> None:
+    """Raise ``InexactAnswer`` unless ``ids`` ended as they were asked to, after at most ``room`` tokens."""
+    if finish not in ("stop", "length") or len(ids) > room or (finish == "length" and len(ids) < room):
         raise InexactAnswer(f"the server ended with {finish!r} after {len(ids)} of at most {room} tokens")
     stopped = ids[-1] in params.stop_ids or bool(params.stop)
     if any(i in params.stop_ids for i in ids[:-1]) or (finish == "stop" and not stopped):
         raise InexactAnswer("the server does not end at the stop ids asked for, or leaves the stop token out")
-    return Completion(tuple(ids), tuple(scores), finish, version)

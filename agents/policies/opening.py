@@ -3,6 +3,7 @@
     hf:/models/mine,context=4096        a model's folder or name; ``hf:`` may be left out
     scripted:turns.yaml                 a list of texts, one a turn
     endpoint:http://host:8000/v1#NAME   a server that speaks OpenAI's HTTP
+    vllm:/models/mine                   vLLM in this process
 
 An engine is a function that takes ``WHERE`` and the options as keywords, and returns ``Opened``; plugins add more.
 """
@@ -30,8 +31,9 @@ ENGINES = {
     "endpoint": "forkgym.agents.policies.remote:open_endpoint",
     "hf": "forkgym.agents.models:open_hf",
     "scripted": "forkgym.agents.policies.opening:open_scripted",
+    "vllm": "forkgym.agents.models:open_vllm",
 }
-EXTRAS = {"hf": "train"}
+EXTRAS = {"hf": "train", "vllm": "vllm"}
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -12,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from safetensors.torch import load_file, save_file
 
 from forkgym.agents.base import Completion, Episode, SamplingParams
 from forkgym.agents.collect import Job, collect
@@ -22,6 +25,7 @@ from forkgym.agents.loops.chat import ChatAgent
 from forkgym.agents.policies.endpoint import Endpoint
 from forkgym.agents.policies.http import JsonClient
 from forkgym.agents.policies.opening import open_policy
+from forkgym.agents.policies.vllm_server import VLLMServer
 from forkgym.agents.records import decode_episode, encode_episode
 from forkgym.agents.tokenizers import ByteTokenizer, HFTokenizer
 from forkgym.cli.main import main
@@ -503,3 +507,99 @@ def test_eval_measures_any_server(serve: Any, tmp_path: Path, capfd: pytest.Capt
     words[2] = "bash"
     assert main([*words, "--out", str(tmp_path / "other")]) == 2
     assert "cannot be given token ids" in capfd.readouterr().err
+
+
+@dataclass
+class Loader:
+    """The routes by which vLLM takes weights: what it loaded, and what it says of its prefix cache."""
+
+    loaded: list[dict[str, Any]] = field(default_factory=list)
+    emptied: bool = True
+
+    def rpc(self, body: Any) -> Answer:
+        assert body["method"] == "take_weights"
+        self.loaded.append(load_file(Path(body["kwargs"]["folder"]) / "model.safetensors"))
+        return 200, {"results": [None]}
+
+    def reset(self, body: Any) -> Answer:
+        return 200, {"success": self.emptied}
+
+
+@pytest.fixture
+def trained(serve: Any, tmp_path: Path) -> tuple[VLLMServer, Server, Loader]:
+    """A server of a model of two weights, whose head is tied to its embedding, and what it loads."""
+    folder = tmp_path / "model"
+    folder.mkdir()
+    save_file({"embed": torch.zeros(3, 2), "norm": torch.ones(2)}, folder / "model.safetensors")
+    (folder / "config.json").write_text('{"tie_word_embeddings": true}')
+    loader = Loader()
+    server = serve(completions=exact, models=lambda body: (200, {"data": [{"id": "m", "root": str(folder)}]}))
+    server.routes |= {"/collective_rpc": loader.rpc, "/reset_prefix_cache": loader.reset}
+    policy = VLLMServer(server.url, exchange=tmp_path / "exchange", retries=0, version=7)
+    server.endpoints.append(policy)
+    return policy, server, loader
+
+
+def test_a_server_gets_all_weights_and_a_new_version(trained: Any, tmp_path: Path) -> None:
+    policy, server, loader = trained
+    assert policy.generate([[5]], PARAMS)[0].version == 7
+    assert policy.update({"norm": torch.tensor([2.0, 3.0])}) == 8
+    assert policy.update({"embed": torch.ones(3, 2), "lm_head.weight": torch.ones(3, 2)}) == 9
+    first, second = ({name: value.tolist() for name, value in weights.items()} for weights in loader.loaded)
+    assert first == {"embed": [[0, 0]] * 3, "norm": [2, 3]}
+    assert second == {"embed": [[1, 1]] * 3, "norm": [2, 3]}  # what was trained before stays
+    assert [path for path, _, _ in server.seen[-2:]] == ["/collective_rpc", "/reset_prefix_cache"]
+    assert policy.generate([[5]], PARAMS)[0].version == 9
+    assert list((tmp_path / "exchange").iterdir()) == []
+
+
+def test_wrong_weights_change_nothing(trained: Any) -> None:
+    policy, _, loader = trained
+    for weights, message in (({"nope": torch.ones(1)}, "no such weights"), ({"norm": torch.ones(3)}, r"shape \(3,\)")):
+        with pytest.raises(PolicyError, match=message):
+            policy.update(weights)
+    assert loader.loaded == []
+    assert policy.generate([[5]], PARAMS)[0].version == 7
+
+
+def test_a_server_of_unknown_weights_is_not_sampled_from(trained: Any) -> None:
+    policy, server, loader = trained
+    loader.emptied = False
+    with pytest.raises(PolicyError, match="keeps its prefix cache"):
+        policy.update({})
+    with pytest.raises(PolicyError, match="not known which weights"):
+        policy.generate([[5]], PARAMS)
+    loader.emptied = True
+    assert policy.update({}) == 8
+    assert policy.generate([[5]], PARAMS)[0].version == 8
+    server.routes["/collective_rpc"] = lambda body: (500, {"error": "no attribute 'take_weights'"})
+    with pytest.raises(ConfigError, match="--worker-extension-cls"):
+        policy.update({})
+    del server.routes["/collective_rpc"]
+    with pytest.raises(ConfigError, match="VLLM_SERVER_DEV_MODE=1"):
+        policy.update({})
+
+
+def test_an_update_waits_for_what_is_under_way_and_holds_back_the_rest(trained: Any) -> None:
+    policy, server, _ = trained
+    begun, go = threading.Event(), threading.Event()
+
+    def slow(body: Any) -> Answer:
+        begun.set()
+        go.wait(30)
+        return exact(body)
+
+    policy.generate([[5]], PARAMS)
+    server.routes["/v1/completions"] = slow
+    with ThreadPoolExecutor(3) as pool:
+        first = pool.submit(policy.generate, [[5]], PARAMS)
+        begun.wait(30)
+        update = pool.submit(policy.update, {})
+        while not policy._updating:
+            time.sleep(0.001)
+        second = pool.submit(policy.generate, [[6]], PARAMS)
+        assert "/collective_rpc" not in [path for path, _, _ in server.seen]
+        go.set()
+        assert [first.result()[0].version, update.result(), second.result()[0].version] == [7, 8, 8]
+    paths = [path for path, _, _ in server.seen][-4:]
+    assert paths == ["/v1/completions", "/collective_rpc", "/reset_prefix_cache", "/v1/completions"]
