@@ -85,6 +85,8 @@ class App:
             return
         except Refusal as refusal:
             response = _refused(found.dialect if found else chat, refusal)
+        except Exception as error:
+            response = _refused(found.dialect if found else chat, _fault(error))
         await response(scope, receive, send)
 
     def _session(self, http: Http, key: str) -> Session | None:
@@ -107,6 +109,9 @@ class App:
         return session
 
     async def _body(self, http: Http) -> bytes:
+        encoding = http.headers.get("content-encoding", "identity")
+        if encoding != "identity":
+            raise Refusal("malformed", f"bodies are taken as they are, not as {encoding!r}: switch compression off")
         data = bytearray()
         async for piece in http.stream():
             data += piece
@@ -211,9 +216,14 @@ def _answer(session: Session, found: Route, ticket: Ticket, body: bytes) -> _Ans
     except Refusal as error:
         refusal = error
     except Exception as error:
-        _log.exception("a call of the gateway failed")
-        refusal = Refusal("engine", f"the gateway failed: {type(error).__name__}: {error}")
+        refusal = _fault(error)
     return _Answer(_refused(dialect, refusal), failed=_sse(dialect.failed(refusal)).encode())
+
+
+def _fault(error: Exception) -> Refusal:
+    """A mistake of the gateway itself, logged."""
+    _log.error("a request failed in the gateway", exc_info=error)
+    return Refusal("engine", f"the gateway failed: {type(error).__name__}: {error}")
 
 
 def _count(session: Session, found: Route, body: bytes) -> Response:

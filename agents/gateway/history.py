@@ -151,8 +151,8 @@ class History:
             found = [node for node in table.get(keys[end], ()) if tools is None or node.tools == tools]
             if found:
                 thought = messages[end - 1].get("reasoning_content")
-                same = [node for node in found if node.reply.get("reasoning_content") == thought]
-                return (same or found)[-1], end
+                same = [node for node in found if node.reply.get("reasoning_content") == thought] or found
+                return next((node for node in reversed(same) if not node.lost), same[-1]), end
         return None, 0
 
     def _count_kept(self, node: Node, messages: Sequence[Message]) -> None:

@@ -80,8 +80,8 @@ class Gateway:
     def __enter__(self) -> Gateway:
         listener = self._listen()
         config = uvicorn.Config(
-            self._app, http="h11", ws="none", lifespan="off", log_config=None, access_log=False, server_header=False,
-            timeout_keep_alive=75, timeout_graceful_shutdown=1,
+            self._app, http="h11", ws="none", lifespan="off", log_config=None, log_level="critical", access_log=False,
+            server_header=False, timeout_keep_alive=75, timeout_graceful_shutdown=1,
         )  # fmt: skip
         self._server = server = uvicorn.Server(config)
         self._thread = threading.Thread(

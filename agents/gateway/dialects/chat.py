@@ -39,7 +39,7 @@ _TYPES = {
 }
 _CODES = {"context": "context_length_exceeded", "unknown": "not_found", "busy": "rate_limit_exceeded"}
 # Options that change what is sampled and that no policy here knows; other unknown fields change nothing.
-_UNKNOWN = ("frequency_penalty", "presence_penalty", "logit_bias", "min_p", "repetition_penalty")
+_UNKNOWN = ("frequency_penalty", "presence_penalty", "logit_bias", "min_p", "repetition_penalty", "functions")
 
 
 def read(body: Mapping[str, Any]) -> Request:

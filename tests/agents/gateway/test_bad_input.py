@@ -128,6 +128,12 @@ def test_large_bodies(rig):
     assert one.send(PATHS["messages"], {"messages": [ten, ten]}).json["error"]["type"] == "request_too_large"
 
 
+def test_compressed_bodies(rig):
+    answer = rig(["ok"]).send(PATHS["chat"], b"\x1f\x8b", content_encoding="gzip")
+    assert answer.status == 400
+    assert "switch compression off" in error_of("chat", answer)
+
+
 def test_half_a_surrogate_pair(rig):
     one = rig(["ok", "more"])
     body = json.dumps({"messages": [{"role": "user", "content": "cut \ud83d here, whole \ud83d\ude00"}]}).encode()
