@@ -402,7 +402,8 @@ class Session:
         if isinstance(error, Refusal):
             refusal = error
         elif isinstance(error, ContextLengthError):
-            refusal = Refusal("context", str(error))
+            # Harnesses know this end by these words.
+            refusal = Refusal("context", f"this model's maximum context length is exceeded: {error}")
         elif isinstance(error, ConfigError):
             refusal = Refusal("malformed", str(error))
         else:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from forkgym.agents.gateway.session import Session
 
 MODEL = "forkgym"
-KINDS = ["main", "subagent", "side"]
+KINDS: tuple[StreamKind, ...] = ("main", "subagent", "side")
 _TAIL = 1500  # characters of a harness's last words
 _LIMITS: Mapping[str, TruncationReason] = {"calls": "turns", "tokens": "tokens", "context": "context"}
 _AWKWARD = ("-", "@", "/", "!", "#")  # at the start of a prompt, command lines take them for something else
@@ -63,7 +63,7 @@ class HarnessAgent:
         if not stall > 0:
             raise ConfigError(f"stall must be a positive number of seconds, not {stall}")
         if wrong := sorted({*include} - {*KINDS}):
-            raise ConfigError(unknown("kind of token stream", wrong[0], KINDS))
+            raise ConfigError(unknown("kind of token stream", wrong[0], list(KINDS)))
         self.harness = find_harness(harness) if isinstance(harness, str) else harness
         self.name = name or self.harness.name
         self.format = format

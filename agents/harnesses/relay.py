@@ -41,10 +41,10 @@ async def _serve(socket: str, reader: asyncio.StreamReader, writer: asyncio.Stre
             end.close()
 
 
-async def main(socket: str, port: int, pidfile: str, command: list[str]) -> int:
-    """Serve until ``command`` has ended; returns its exit code, 128 + N for a death by signal N."""
+async def main(socket: str, port: int, pidfile: str, command: list[str]) -> None:
+    """Serve until ``command`` has ended; then exit with its code, 128 + N for a death by signal N."""
     loop = asyncio.get_running_loop()
-    server = await asyncio.start_server(lambda r, w: _serve(socket, r, w), "127.0.0.1", port)
+    await asyncio.start_server(lambda r, w: _serve(socket, r, w), "127.0.0.1", port)
     child = await asyncio.create_subprocess_exec(*command, stdin=asyncio.subprocess.DEVNULL, start_new_session=True)
 
     def stop() -> None:
@@ -55,9 +55,8 @@ async def main(socket: str, port: int, pidfile: str, command: list[str]) -> int:
     Path(pidfile).write_text(str(os.getpid()))
     code = await child.wait()
     stop()  # what it started in its own process group goes with it
-    server.close()
-    return code if code >= 0 else 128 - code
+    os._exit(code if code >= 0 else 128 - code)  # open connections lead nowhere any more
 
 
 if __name__ == "__main__":
-    os._exit(asyncio.run(main(sys.argv[1], int(sys.argv[2]), sys.argv[3], sys.argv[4:])))
+    asyncio.run(main(sys.argv[1], int(sys.argv[2]), sys.argv[3], sys.argv[4:]))
