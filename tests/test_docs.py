@@ -17,7 +17,7 @@ from forkgym.sandboxes.conformance import SUITES
 ROOT = Path(__file__).parent.parent
 ROOMS = ("agents", "envs", "sandboxes", "tasks", "trainers")
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("*/README.md")])
-GROUPS = ("bench", "images", "tasks")
+GROUPS = ("bench", "harness", "images", "tasks")
 NESTED = (["import"], ["export"])  # groups in the group `tasks`
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 CODE = re.compile(r"`([^`\n]+)`")

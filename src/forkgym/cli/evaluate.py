@@ -8,6 +8,7 @@ import platform
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,33 @@ from forkgym.viewer import report as page
 RECORDS, SETTINGS = "episodes.jsonl", "eval.json"
 
 
-def evaluate(
+@dataclass(frozen=True)
+class Measured:
+    """The episodes of one evaluation in the order of its jobs, and the folder of its records."""
+
+    episodes: list[Episode]
+    folder: Path
+    settings: Mapping[str, Any]
+
+
+def evaluate(tasks: str, *, agent: str, out: Path | None, report: Path | None, as_json: bool, **options: Any) -> int:
+    """Play ``n`` episodes on each task and say how many were solved. Exit code 1 if some could not be scored.
+
+    ``options`` are those of ``measure``.
+    """
+    done = measure(tasks, agent=agent, out=out, **options)
+    summary = summarize(done.episodes)
+    if report is not None:
+        report.parent.mkdir(parents=True, exist_ok=True)
+        report.write_text(page.render(_report(done.episodes, summary, done.settings)), encoding="utf-8")
+    if as_json:
+        print_json(plain(done))
+    else:
+        _print(done.episodes, summary, done.folder, report)
+    return 0 if summary.scored == summary.episodes else 1
+
+
+def measure(
     tasks: str,
     *,
     split: str | None,
@@ -45,13 +72,11 @@ def evaluate(
     temperature: float,
     concurrency: int,
     out: Path | None,
-    report: Path | None,
     max_seconds: float | None,
     max_sampled_tokens: int | None,
     tree_digests: bool,
-    as_json: bool,
-) -> int:
-    """Play ``n`` episodes on each task and say how many were solved. Exit code 1 if some could not be scored."""
+) -> Measured:
+    """Play what is not in the folder yet."""
     chosen = load(tasks, split=split)
     settings = {
         "tasks": tasks, "split": split, "agent": agent, "model": model, "sandbox": sandbox, "seed": seed,
@@ -71,16 +96,7 @@ def evaluate(
         with player(agent, model, slots=concurrency) as who:
             limits = {"concurrency": concurrency, "max_seconds": max_seconds, "max_sampled_tokens": max_sampled_tokens}
             finished |= _play(todo, kept, chosen, who, settings, limits, out)
-    episodes = [finished[job.id] for job in jobs]
-    summary = summarize(episodes)
-    if report is not None:
-        report.parent.mkdir(parents=True, exist_ok=True)
-        report.write_text(page.render(_report(episodes, summary, settings)), encoding="utf-8")
-    if as_json:
-        print_json({"settings": settings, "summary": _plain(summary), "tasks": _by_task(episodes), "records": str(out)})
-    else:
-        _print(episodes, summary, out, report)
-    return 0 if summary.scored == summary.episodes else 1
+    return Measured([finished[job.id] for job in jobs], out, settings)
 
 
 def _folder_of(settings: Mapping[str, Any]) -> Path:
@@ -127,7 +143,9 @@ def _play(
     trees = settings.get("tree_digests", False)
 
     def make_env() -> CodingEnv:
-        return CodingEnv(tasks, sandbox=settings["sandbox"], max_turns=settings["turns"], tree_digests=trees)
+        return CodingEnv(
+            tasks, sandbox=settings["sandbox"], max_turns=settings["turns"], tree_digests=trees, mounts=who.mounts
+        )
 
     columns = [
         TextColumn("{task.description}"),
@@ -157,7 +175,7 @@ def _solved(episode: Episode) -> bool:
     return episode.scored and bool((episode.verdict or {}).get("resolved"))
 
 
-def _by_task(episodes: Sequence[Episode]) -> list[dict[str, Any]]:
+def by_task(episodes: Sequence[Episode]) -> list[dict[str, Any]]:
     """Per task: episodes, how many were scored and solved, and the mean reward of the scored ones."""
     groups: dict[str, list[Episode]] = defaultdict(list)
     for episode in episodes:
@@ -172,6 +190,13 @@ def _by_task(episodes: Sequence[Episode]) -> list[dict[str, Any]]:
         }
         for task, group in groups.items()
     ]
+
+
+def plain(done: Measured) -> dict[str, Any]:
+    """An evaluation for machines."""
+    tasks = by_task(done.episodes)
+    summary = _plain(summarize(done.episodes))
+    return {"settings": done.settings, "summary": summary, "tasks": tasks, "records": str(done.folder)}
 
 
 def _plain(summary: Summary) -> dict[str, Any]:
@@ -193,7 +218,7 @@ def _print(episodes: Sequence[Episode], summary: Summary, folder: Path, report: 
     table.add_column("task", no_wrap=True)
     for name in ("solved", "reward", "not scored"):
         table.add_column(name, justify="right")
-    for row in _by_task(episodes):
+    for row in by_task(episodes):
         colour = "green" if row["solved"] == row["episodes"] else "red" if not row["solved"] else "yellow"
         reward = "–" if row["reward"] is None else f"{row['reward']:.2f}"
         lost = row["episodes"] - row["scored"]
@@ -216,7 +241,7 @@ def _print(episodes: Sequence[Episode], summary: Summary, folder: Path, report: 
 def _report(episodes: Sequence[Episode], summary: Summary, settings: Mapping[str, Any]) -> page.ReportData:
     rows = [
         [row["task"], f"{row['solved']}/{row['episodes']}", "–" if row["reward"] is None else f"{row['reward']:.2f}"]
-        for row in _by_task(episodes)
+        for row in by_task(episodes)
     ]
     seconds = sum(e.metrics.get("seconds", 0.0) for e in episodes)
     who = " with ".join(str(part) for part in (settings["agent"], settings["model"]) if part)

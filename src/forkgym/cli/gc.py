@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from forkgym.agents.harnesses.doors import sweep
 from forkgym.cli.output import out, print_json
 from forkgym.errors import ForkGymError, MissingExtraError
 from forkgym.sandboxes import BACKENDS, backend
@@ -20,6 +21,7 @@ def collect_garbage(*, as_json: bool) -> int:
             skipped[name] = str(error)
         except ForkGymError as error:  # the others are still cleaned
             failed[name] = str(error)
+    removed["gateways"] = {"folders": sweep()}
     if as_json:
         print_json({**removed, "skipped": skipped, "failed": failed})
         return 1 if failed else 0

@@ -32,6 +32,8 @@ export_app = typer.Typer(help="Write a task in another format.", rich_markup_mod
 tasks_app.add_typer(export_app, name="export")
 images_app = typer.Typer(help="List, build and prune images of sandboxes.", rich_markup_mode="rich")
 app.add_typer(images_app, name="images")
+harness_app = typer.Typer(help="List, install and check agent programs that can play.", rich_markup_mode="rich")
+app.add_typer(harness_app, name="harness")
 bench_app = typer.Typer(help="Measure speed on this machine.", rich_markup_mode="rich")
 app.add_typer(bench_app, name="bench")
 
@@ -52,6 +54,10 @@ Model = Annotated[
         "--model",
         help="Who samples: smollm2-135m, a model's or a run's folder, or an engine (docs/policies.md).",
     ),
+]
+HarnessName = Annotated[
+    str | None,
+    typer.Option(help="An unmodified agent program plays, such as mini-swe-agent; `forkgym harness list` shows all."),
 ]
 Turns = Annotated[int | None, typer.Option(min=1, help="Turns per episode instead of the task's own budget.")]
 Tokens = Annotated[int, typer.Option(min=1, help="Most tokens the model may write in one turn.")]
@@ -237,8 +243,10 @@ def images_prune(
 
 @app.command()
 def run(
+    context: typer.Context,
     task: Annotated[str, typer.Argument(help="A task id, or a pattern of which the seed picks one.")] = "swe/tiny/*",
     agent: AgentName = "oracle",
+    harness: HarnessName = None,
     model: Model = None,
     sandbox: Sandbox = "local",
     seed: Seed = 0,
@@ -248,7 +256,9 @@ def run(
     json: Json = False,
 ) -> None:
     """Play one episode and watch it, turn by turn."""
-    _call("run", "run", task, agent=agent, model=model, sandbox=sandbox, seed=seed, turns=turns,
+    if harness is not None:
+        _refuse(context, ["agent"], "--harness says who plays")
+    _call("run", "run", task, agent=harness or agent, model=model, sandbox=sandbox, seed=seed, turns=turns,
           max_tokens=max_tokens, temperature=temperature, as_json=json)  # fmt: skip
 
 
@@ -294,7 +304,7 @@ def gateway(
           model_name=model_name, concurrency=concurrency, seed=seed, out_file=out)  # fmt: skip
 
 
-EPISODES = ("tasks", "split", "agent", "model", "n", "seed", "turns", "max_tokens", "temperature", "report",
+EPISODES = ("tasks", "split", "agent", "harness", "model", "n", "seed", "turns", "max_tokens", "temperature", "report",
             "max_seconds", "max_sampled_tokens", "tree_digests")  # fmt: skip
 GRADING = ("image", "repos", "assets", "run_id", "timeout")
 
@@ -313,6 +323,9 @@ def evaluate(
     tasks: Annotated[str, typer.Option(help="A pattern of task ids, or a folder of tasks.")] = "swe/tiny/*",
     split: Split = None,
     agent: AgentName = "oracle",
+    harness: Annotated[
+        str | None, typer.Option(help="Agent programs that play, such as mini-swe-agent,pi,tools: a table of them.")
+    ] = None,
     model: Model = None,
     n: Annotated[int, typer.Option("-n", min=1, help="Episodes per task.")] = 1,
     sandbox: Sandbox = "local",
@@ -355,10 +368,19 @@ def evaluate(
               run_id=run_id, timeout=timeout, sandbox=sandbox, concurrency=concurrency,
               folder=out or Path("runs/eval"), as_json=json)  # fmt: skip
     _refuse(context, GRADING, "only --dataset and --predictions take it")
-    _call("evaluate", "evaluate", tasks, split=split, agent=agent, model=model, n=n, sandbox=sandbox, seed=seed,
-          turns=turns, max_tokens=max_tokens, temperature=temperature, concurrency=concurrency, out=out, report=report,
-          max_seconds=max_seconds, max_sampled_tokens=max_sampled_tokens, tree_digests=tree_digests,
-          as_json=json)  # fmt: skip
+    options = {
+        "split": split, "model": model, "n": n, "sandbox": sandbox, "seed": seed, "turns": turns,
+        "max_tokens": max_tokens, "temperature": temperature, "concurrency": concurrency, "out": out,
+        "max_seconds": max_seconds, "max_sampled_tokens": max_sampled_tokens, "tree_digests": tree_digests,
+        "as_json": json,
+    }  # fmt: skip
+    if harness is not None:
+        _refuse(context, ["agent"], "--harness says who plays")
+    names = harness.split(",") if harness else [agent]
+    if len(names) > 1:
+        _refuse(context, ["report"], "it shows one player; name one")
+        _call("matrix", "evaluate_matrix", tasks, names, **options)
+    _call("evaluate", "evaluate", tasks, agent=names[0], report=report, **options)
 
 
 Elsewhere = Annotated[str | None, typer.Option("--tasks", help="Where the tasks are, if the run does not say.")]
@@ -419,6 +441,27 @@ def recipes(
 ) -> None:
     """List the recipes that come with ForkGym."""
     _call("recipes", "recipes_command", reference=reference, as_json=json)
+
+
+HarnessNames = Annotated[list[str], typer.Argument(help="Names of harnesses, as `forkgym harness list` shows them.")]
+
+
+@harness_app.command("list")
+def harness_list(json: Json = False) -> None:
+    """List agent programs: version, what they speak, how long their own prompt is, whether they are installed."""
+    _call("harness", "list_harnesses", as_json=json)
+
+
+@harness_app.command("install")
+def harness_install(names: HarnessNames) -> None:
+    """Install agent programs where sandboxes can show them; nothing of them runs outside of a sandbox."""
+    _call("harness", "install_harnesses", names)
+
+
+@harness_app.command("check")
+def harness_check(names: HarnessNames, sandbox: Sandbox = "local", json: Json = False) -> None:
+    """Check with a scripted model that every token is kept exactly once, and that every end is seen."""
+    _call("harness", "check_harnesses", names, sandbox=sandbox, as_json=json)
 
 
 @bench_app.command("sandbox")

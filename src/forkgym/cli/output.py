@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from forkgym.agents.errors import AgentError, FailureBudgetError, PolicyError
+from forkgym.agents.errors import AgentError, FailureBudgetError, InstallError, PolicyError
 from forkgym.errors import ConfigError, ForkGymError, MissingExtraError
 from forkgym.sandboxes.errors import ImageError, SandboxError, SandboxLimitError, SandboxUnavailableError
 from forkgym.tasks.errors import BuildError, TaskFormatError, TaskNotFoundError
@@ -40,6 +40,7 @@ ADVICE: tuple[tuple[type[BaseException], str], ...] = (
     (SandboxError, "Run it again; if it comes back, `forkgym doctor` shows what this machine lacks."),
     (FailureBudgetError, "What was finished is kept. Mend the cause named above and run the same command again."),
     (PolicyError, "The model failed, not the task. Check the model's name or free some memory, then run again."),
+    (InstallError, "`forkgym harness list` shows what is installed."),
     (AgentError, "Run it again with --debug to see where it came from."),
     (ForkGymError, "Run it again with --debug to see where it came from."),
     (MemoryError, "Use a smaller --concurrency or model, or free some memory."),

@@ -1,4 +1,4 @@
-"""From ``--agent`` and ``--policy`` to something that plays."""
+"""From ``--agent`` or ``--harness``, and ``--policy``, to something that plays."""
 
 from __future__ import annotations
 
@@ -12,11 +12,16 @@ from pathlib import Path
 from typing import Any
 
 from forkgym.agents.base import Agent, ChatFormat, Policy
+from forkgym.agents.harnesses import store
+from forkgym.agents.harnesses.agent import HarnessAgent
+from forkgym.agents.harnesses.base import Harness
+from forkgym.agents.harnesses.registry import HARNESSES
 from forkgym.agents.policies.opening import ENGINES, Opened, open_policy, parse_spec
 from forkgym.agents.registry import AGENTS, make_agent, make_format
 from forkgym.cli.output import err
 from forkgym.errors import ConfigError, MissingExtraError
 from forkgym.registry import resolve
+from forkgym.sandboxes.base import Mount
 
 WITHOUT_MODEL = ("oracle", "nop", "random")
 CONTEXT = 2048
@@ -29,6 +34,11 @@ class Player:
     agent: Agent
     policy: Policy | None = None
     format: ChatFormat | None = None
+
+    @property
+    def mounts(self) -> tuple[Mount, ...]:
+        """What the sandboxes that it plays in must show."""
+        return self.agent.mounts if isinstance(self.agent, HarnessAgent) else ()
 
 
 @dataclass(frozen=True)
@@ -49,9 +59,17 @@ def player(agent: str, spec: str | None, slots: int = 8) -> Generator[Player]:
         return
     if agent == "demonstration":
         raise ConfigError("agent 'demonstration' plays for training only; use oracle to check tasks")
-    resolve("agent", agent, AGENTS)
+    harness = _harness(agent)
+    if harness is None:
+        resolve("agent", agent, {**HARNESSES, **AGENTS})
     if spec is None:
         raise ConfigError(f"agent {agent!r} needs a model: --policy smollm2-135m, a model's folder, or a run's folder")
+    if harness is not None:
+        store.require(harness)
+        with loaded(spec, slots) as found:
+            chat = make_format(found.agent.get("format", "auto"), found.opened.tokenizer)
+            yield Player(make_agent("harness", format=chat, harness=harness), found.opened.policy, chat)
+        return
     with loaded(spec, slots) as found:
         takes_ids = "format" in inspect.signature(resolve("agent", agent, AGENTS)).parameters
         chat = make_format(found.agent.get("format", "auto"), found.opened.tokenizer) if takes_ids else None
@@ -61,6 +79,14 @@ def player(agent: str, spec: str | None, slots: int = 8) -> Generator[Player]:
         options: Mapping[str, Any] = found.agent.get("options", {}) if trained_with else {}
         parts = {"format": chat} if takes_ids else {}
         yield Player(make_agent({"name": agent, **options}, **parts), found.opened.policy, chat)
+
+
+def _harness(name: str) -> Harness | None:
+    """The harness of this name; ``None`` if it is the name of something else."""
+    if name in AGENTS or (name not in HARNESSES and ":" not in name):
+        return None
+    found = resolve("harness", name, HARNESSES)
+    return found if isinstance(found, Harness) else None
 
 
 @contextmanager

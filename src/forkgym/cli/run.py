@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
+from contextlib import closing, nullcontext
 from dataclasses import asdict
 from typing import Any
 
@@ -13,7 +14,8 @@ from rich.syntax import Syntax
 from rich.text import Text
 
 from forkgym.agents.base import ChatFormat, Completion, Episode, Policy, SamplingParams
-from forkgym.cli.output import out, print_json
+from forkgym.agents.harnesses.agent import HarnessAgent
+from forkgym.cli.output import err, out, print_json
 from forkgym.cli.players import player
 from forkgym.envs.base import Malformed
 from forkgym.envs.core import CodingEnv, StepResult
@@ -72,19 +74,24 @@ def run(
     """Play one episode. Exit code 0 if it was solved, 1 if it was not or could not be scored."""
     tasks = load(task)
     chosen = tasks.ids[random.Random(seed).randrange(len(tasks))]
-    env = WatchedEnv(tasks, sandbox=sandbox, max_turns=turns)
-    try:
-        with player(agent, model, slots=1) as who:
-            policy = who.policy
-            if not as_json:
-                _print_task(chosen, tasks[chosen].instruction)
-                env.shown = True
-                policy = WatchedPolicy(who.policy, who.format, env) if who.policy and who.format else who.policy
-            sampling = SamplingParams(max_tokens=max_tokens, temperature=temperature)
-            name = f"{chosen}#{seed}"
-            episode = who.agent.run(env, policy, task=chosen, seed=seed, sampling=sampling, episode=name, group=chosen)
-    finally:
-        env.close()
+    with (
+        player(agent, model, slots=1) as who,
+        closing(WatchedEnv(tasks, sandbox=sandbox, max_turns=turns, mounts=who.mounts)) as env,
+    ):
+        policy, alone = who.policy, isinstance(who.agent, HarnessAgent)
+        if not as_json:
+            _print_task(chosen, tasks[chosen].instruction)
+            env.shown = not alone
+            if policy and who.format and not alone:
+                policy = WatchedPolicy(policy, who.format, env)
+        sampling = SamplingParams(max_tokens=max_tokens, temperature=temperature)
+        with err.status(f"{who.agent.name} is at work …") if alone else nullcontext():
+            episode = who.agent.run(
+                env, policy, task=chosen, seed=seed, sampling=sampling, episode=f"{chosen}#{seed}", group=chosen
+            )
+        if alone and not as_json:
+            for step in episode.steps:
+                _print_step(step.turn + 1, step.text.strip() or "(nothing)", step.observation, over=False)
     if episode.status == "cancelled":
         raise KeyboardInterrupt
     if as_json:
