@@ -42,7 +42,7 @@ _AWKWARD = ("-", "@", "/", "!", "#")  # at the start of a prompt, command lines 
 class HarnessAgent:
     """Plays episodes with the harness of this name. Environments must be made with ``CodingEnv(mounts=agent.mounts)``.
 
-    - ``format``: the chat format of the policy's model.
+    - ``format``: the chat format of the policy's model; ``None`` for a ``ChatEndpoint``, whose episodes hold no tokens.
     - ``stall``: seconds without a model call after which the harness counts as hung.
     - ``include``: the kinds of token streams that are kept for training: ``main``, ``subagent``, ``side`` (titles,
       summaries).
@@ -53,7 +53,7 @@ class HarnessAgent:
 
     def __init__(
         self,
-        format: ChatFormat,
+        format: ChatFormat | None,
         *,
         harness: str | Harness,
         stall: float = 600.0,

@@ -35,7 +35,7 @@ class _Door:
 class Doors:
     """``folder`` holds the relay, and the socket of each gateway while an episode uses it."""
 
-    def __init__(self, format: ChatFormat) -> None:
+    def __init__(self, format: ChatFormat | None) -> None:
         self._make = resolve("gateway", "gateway", _GATEWAY, {"gateway": "gateway"})
         self._format = format
         self._doors: dict[int, _Door] = {}

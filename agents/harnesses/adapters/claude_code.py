@@ -38,6 +38,6 @@ HARNESS = Harness(
     dialect="messages",
     launch=_launch,
     shell=lambda command: ("Bash", {"command": command, "description": "Run a command"}),
-    prompt_tokens=18000,
+    prompt_tokens=13000,
     licence="proprietary",
 )

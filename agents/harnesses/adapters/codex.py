@@ -45,6 +45,6 @@ HARNESS = Harness(
     dialect="responses",
     launch=_launch,
     shell=lambda command: ("exec_command", {"cmd": command}),
-    prompt_tokens=10000,
+    prompt_tokens=7000,
     licence="Apache-2.0",
 )

@@ -32,6 +32,6 @@ HARNESS = Harness(
     launch=_launch,
     shell=lambda command: ("bash", {"command": command}),
     done=("bash", {"command": _FINISH}),
-    prompt_tokens=1500,
+    prompt_tokens=1100,
     licence="MIT",
 )

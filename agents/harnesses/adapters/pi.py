@@ -32,6 +32,6 @@ HARNESS = Harness(
     dialect="chat",
     launch=_launch,
     shell=lambda command: ("bash", {"command": command}),
-    prompt_tokens=1700,
+    prompt_tokens=1600,
     licence="MIT",
 )

@@ -36,6 +36,6 @@ HARNESS = Harness(
     dialect="chat",
     launch=_launch,
     shell=lambda command: ("run_shell_command", {"command": command, "is_background": False}),
-    prompt_tokens=20000,
+    prompt_tokens=18000,
     licence="Apache-2.0",
 )

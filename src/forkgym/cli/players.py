@@ -16,6 +16,7 @@ from forkgym.agents.harnesses import store
 from forkgym.agents.harnesses.agent import HarnessAgent
 from forkgym.agents.harnesses.base import Harness
 from forkgym.agents.harnesses.registry import HARNESSES
+from forkgym.agents.policies.endpoint import Endpoint
 from forkgym.agents.policies.opening import ENGINES, Opened, open_policy, parse_spec
 from forkgym.agents.registry import AGENTS, make_agent, make_format
 from forkgym.cli.output import err
@@ -67,7 +68,7 @@ def player(agent: str, spec: str | None, slots: int = 8) -> Generator[Player]:
     if harness is not None:
         store.require(harness)
         with loaded(spec, slots) as found:
-            chat = make_format(found.agent.get("format", "auto"), found.opened.tokenizer)
+            chat = _format_of(found)
             yield Player(make_agent("harness", format=chat, harness=harness), found.opened.policy, chat)
         return
     with loaded(spec, slots) as found:
@@ -87,6 +88,15 @@ def _harness(name: str) -> Harness | None:
         return None
     found = resolve("harness", name, HARNESSES)
     return found if isinstance(found, Harness) else None
+
+
+def _format_of(found: Loaded) -> ChatFormat | None:
+    """The model's chat format; ``None`` for a server that gives no exact tokens, of which only text is known."""
+    policy = found.opened.policy
+    if isinstance(policy, Endpoint) and (refusal := policy.refusal()):
+        err.print(f"No tokens will be kept, so this cannot be trained on: {refusal}", style="yellow", soft_wrap=True)
+        return None
+    return make_format(found.agent.get("format", "auto"), found.opened.tokenizer)
 
 
 @contextmanager
