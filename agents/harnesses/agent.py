@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import time
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -46,6 +47,7 @@ class HarnessAgent:
     - ``stall``: seconds without a model call after which the harness counts as hung.
     - ``include``: the kinds of token streams that are kept for training: ``main``, ``subagent``, ``side`` (titles,
       summaries).
+    - ``vary``: each group of episodes meets the harness in other words: see ``agents/gateway/disguise.py``.
 
     The environment's turns bound the model's calls, its tokens what they sample, its seconds the whole.
     Raises ``ConfigError`` for an unknown harness and ``InstallError`` for one that is not installed.
@@ -58,6 +60,7 @@ class HarnessAgent:
         harness: str | Harness,
         stall: float = 600.0,
         include: Sequence[StreamKind] = ("main", "subagent"),
+        vary: bool = False,
         name: str | None = None,
     ) -> None:
         if not stall > 0:
@@ -67,7 +70,7 @@ class HarnessAgent:
         self.harness = find_harness(harness) if isinstance(harness, str) else harness
         self.name = name or self.harness.name
         self.format = format
-        self._include, self._stall = tuple(include), stall
+        self._include, self._stall, self._vary = tuple(include), stall, vary
         self._installed = store.require(self.harness)
         self._doors = Doors(format)
 
@@ -104,7 +107,8 @@ class HarnessAgent:
             record.prompt = [{"role": "user", "content": observation["text"]}]
             left = env.left
             limits = {"max_calls": left.turns, "max_tokens": left.tokens}
-            with gateway.open(episode, sampling, seed=seed, **limits) as session:
+            vary = zlib.crc32(group.encode()) if self._vary else None
+            with gateway.open(episode, sampling, seed=seed, vary=vary, **limits) as session:
                 try:
                     end = self._work(env, session, socket, observation["text"])
                 finally:

@@ -40,7 +40,8 @@ if mode == "sleep":
     time.sleep(600)
 messages = [{"role": "user", "content": task}]
 while True:
-    body = json.dumps({"model": "m", "messages": messages}).encode()
+    tools = [{"type": "function", "function": {"name": "run_bash", "parameters": {"type": "object"}}}]
+    body = json.dumps({"model": "m", "messages": messages, "tools": tools if mode == "tools" else []}).encode()
     head = {"Authorization": "Bearer " + key, "Content-Type": "application/json"}
     try:
         with urllib.request.urlopen(urllib.request.Request(url + "/v1/chat/completions", body, head)) as answer:
@@ -86,14 +87,22 @@ def play(make_task: Callable[..., Task]) -> Iterator[Callable[..., Episode]]:
     made: list[CodingEnv] = []
 
     def run(
-        mode: str, script: Any, *, task: Task | None = None, policy: Any = None, stall: float = 60.0, **options: Any
+        mode: str,
+        script: Any,
+        *,
+        task: Task | None = None,
+        policy: Any = None,
+        stall: float = 60.0,
+        vary: bool = False,
+        group: str = "g",
+        **options: Any,
     ) -> Episode:
         policy = policy or ScriptedPolicy(script)
-        agent = HarnessAgent(ChatML(ScriptedPolicy([]).tokenizer), harness=toy(mode), stall=stall)
+        agent = HarnessAgent(ChatML(ScriptedPolicy([]).tokenizer), harness=toy(mode), stall=stall, vary=vary)
         env = CodingEnv([task or make_task()], mounts=agent.mounts, **options)
         made.append(env)
         sampling = SamplingParams(max_tokens=200)
-        return agent.run(env, policy, task="test/clamp", seed=3, sampling=sampling, episode="e", group="g")
+        return agent.run(env, policy, task="test/clamp", seed=3, sampling=sampling, episode="e", group=group)
 
     yield run
     for env in made:
@@ -116,6 +125,21 @@ def test_what_it_did_is_graded_and_every_sampled_token_is_kept(play: Callable[..
     assert [list(call.ids) for call in policy.calls] == [segment.ids[:start] for start in starts]
     assert episode.metrics["calls"] == 3
     assert episode.metrics["sampled_tokens"] == len(sampled)
+
+
+def test_each_group_may_meet_the_harness_in_other_words(play: Callable[..., Episode]) -> None:
+    seen: list[str] = []
+
+    def script(call: Any) -> str:
+        seen.append(json.loads(call.text.split("<tools>\n")[-1].split("\n")[0])["function"]["name"])
+        return "done"
+
+    for group in ("a", "a", "b", "c", "d"):
+        assert play("tools", script, vary=True, group=group).status == "finished"
+    assert seen[0] == seen[1]
+    assert len(set(seen)) >= 3
+    play("tools", script)
+    assert seen[-1] == "run_bash"
 
 
 @pytest.mark.parametrize("mode", ["", "stubborn"])
