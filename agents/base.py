@@ -80,10 +80,14 @@ class Policy(Protocol):
 
 @dataclass(frozen=True)
 class Call:
-    """One tool call of a turn. ``arguments`` is the JSON text of an object, or what the model wrote in its place."""
+    """One tool call of a turn. ``arguments`` is the JSON text of an object, or what the model wrote in its place.
+
+    ``untyped``: the model's syntax has no types, so every value is a text, to be read as the tool's schema says.
+    """
 
     name: str
     arguments: str
+    untyped: bool = False
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Tool calls written as JSON, read out of text. What a call's arguments say is kept exactly as it was written."""
+"""Tool calls read out of text: JSON, kept exactly as it was written, or elements of parameters without types."""
 
 from __future__ import annotations
 
@@ -11,15 +11,19 @@ from typing import Any
 OPEN, CLOSE = "<tool_call>", "</tool_call>"
 _SPACE = re.compile(r"[ \t\r\n]*")
 _FENCE = re.compile(r"[ \t\r\n]*(?:```(?:json)?[ \t]*\r?\n?)?")
+_PARAMETER = re.compile(r"\s*<parameter=([^<>\s]+)>(.*?)</parameter>", re.DOTALL)
+_WRAPPED = re.compile(r"<tool_call>\s*<function=([^<>\s]+)>(.*?)</function>\s*</tool_call>", re.DOTALL)
+_ELEMENT = re.compile(r"(?:<tool_call>\s*)?<function=([^<>\s]+)>(.*?)</function>(?:\s*</tool_call>)?", re.DOTALL)
 _NOT_A_CALL = "is not an object with 'name' and 'arguments'"
 
 
 @dataclass(frozen=True)
 class WrittenCall:
-    """A call as it stands in a text; ``arguments`` is the JSON text of an object."""
+    """A call as it stands in a text; ``arguments`` is the JSON text of an object, of texts alone if ``untyped``."""
 
     name: str
     arguments: str
+    untyped: bool = False
 
 
 @dataclass(frozen=True)
@@ -55,6 +59,41 @@ def read_tagged(text: str, strict: bool = False) -> Reading:
         at = end
     whole = "".join([*outside, text[at:]])
     return Reading(whole.strip("\n") if calls else whole, tuple(calls), problem)
+
+
+def read_functions(text: str, strict: bool = False) -> Reading:
+    """The ``<function=NAME>`` elements in ``<tool_call>`` tags, as Qwen 3.5 and Nemotron 3 write them. Never raises.
+
+    Not ``strict``: the tags may be missing. Values are texts.
+    """
+    outside: list[str] = []
+    calls: list[WrittenCall] = []
+    problem, at = "", 0
+    for found in (_WRAPPED if strict else _ELEMENT).finditer(text):
+        try:
+            values = json.dumps(read_parameters(found[2]), ensure_ascii=False)
+            calls.append(WrittenCall(checked_name(found[1]), values, untyped=True))
+        except ValueError as error:
+            problem = problem or str(error)
+            outside.append(text[at : found.end()])
+        else:
+            outside.append(text[at : found.start()])
+        at = found.end()
+    outside.append(text[at:])
+    whole = "".join(outside)
+    if not problem and ("<function=" in whole or OPEN in whole):
+        problem = "is not closed" if "<function=" in whole else "holds no <function=NAME> element"
+    return Reading(whole.strip("\n") if calls else whole, tuple(calls), problem)
+
+
+def read_parameters(body: str) -> dict[str, str]:
+    """The ``<parameter=NAME>`` elements; a value loses one line break at each end. Raises ``ValueError``."""
+    found: list[tuple[str, str]] = _PARAMETER.findall(body)
+    if _PARAMETER.sub("", body).strip():
+        raise ValueError("has something else between its parameters")
+    if len({name for name, _ in found}) < len(found):
+        raise ValueError("has a parameter that is given twice")
+    return {name: value.removeprefix("\n").removesuffix("\n") for name, value in found}
 
 
 def read_call(

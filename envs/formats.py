@@ -15,7 +15,7 @@ import gymnasium as gym
 from gymnasium.utils import RecordConstructorArgs
 
 from forkgym.envs.base import Malformed, ToolCall, Untyped
-from forkgym.envs.calls import read_tagged
+from forkgym.envs.calls import read_parameters, read_tagged
 from forkgym.envs.core import CodingEnv
 from forkgym.envs.spaces import UnicodeText
 from forkgym.errors import ConfigError
@@ -37,7 +37,6 @@ _HOW_HERMES = (
     'Answer with exactly one call:\n<tool_call>\n{"name": "bash", "arguments": {"command": "ls"}}\n</tool_call>'
 )
 _FUNCTION = re.compile(r"<function=([^<>\s]+)>(.*?)</function>", re.DOTALL)
-_PARAMETER = re.compile(r"\s*<parameter=([^<>\s]+)>(.*?)</parameter>", re.DOTALL)
 _HOW_XML = "Answer with exactly one call:\n<function=bash>\n<parameter=command>\nls\n</parameter>\n</function>"
 
 
@@ -77,13 +76,10 @@ def parse_xml(text: str) -> ToolCall | Malformed:
     if len(found) != 1:
         return _not_one(len(found), "<function=" in text, "function", _HOW_XML)
     name, body = found[0]
-    parameters: list[tuple[str, str]] = _PARAMETER.findall(body)
-    if _PARAMETER.sub("", body).strip():
-        return Malformed(f"Between the parameters of {name} stands something else. {_HOW_XML}")
-    names = [parameter for parameter, _ in parameters]
-    if len(set(names)) < len(names):
-        return Malformed(f"A parameter of {name} is given twice. {_HOW_XML}")
-    values = {key: Untyped(value.removeprefix("\n").removesuffix("\n")) for key, value in parameters}
+    try:
+        values = {key: Untyped(value) for key, value in read_parameters(body).items()}
+    except ValueError as error:
+        return Malformed(f"The function {name} {error}. {_HOW_XML}")
     return {"tool": name, "arguments": values}
 
 

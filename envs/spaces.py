@@ -96,7 +96,10 @@ class ToolCalls(Space[ToolCall]):
             case {"tool": str(name), "arguments": dict()}:
                 call = cast("dict[str, Any]", action)
                 properties = self.schemas.get(name, {}).get("properties", {})
-                typed = {key: _typed(value, properties.get(key, {})) for key, value in call["arguments"].items()}
+                typed = {
+                    key: typed_value(value, properties.get(key, {})) if isinstance(value, Untyped) else value
+                    for key, value in call["arguments"].items()
+                }
                 return {**call, "arguments": typed}
             case _:
                 return action
@@ -134,15 +137,15 @@ class ToolCalls(Space[ToolCall]):
         return isinstance(other, ToolCalls) and self.schemas == other.schemas
 
 
-def _typed(value: Any, schema: Mapping[str, Any]) -> Any:
-    if not isinstance(value, Untyped):
-        return value
-    if schema.get("type") in (None, "string"):
-        return str(value)
+def typed_value(text: str, schema: Mapping[str, Any]) -> Any:
+    """A text without a type as the number, truth value, list or object that ``schema`` asks for; else the text."""
+    kind = schema.get("type")
+    if kind is None or kind == "string" or "string" in kind:
+        return str(text)
     try:
-        return json.loads(value)
+        return json.loads(text)
     except (ValueError, RecursionError):
-        return str(value)
+        return str(text)
 
 
 def _refuse_mask(mask: object, probability: object) -> None:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
-from forkgym.agents.base import Call
+from forkgym.agents.base import Call, Turn
 from forkgym.agents.formats.chat import Layout
 from forkgym.envs.calls import Reading, WrittenCall, checked_name, read_arguments, read_call, skip
+from forkgym.envs.spaces import typed_value
 
 DEEPSEEK_TAGS = (
     "<｜tool▁calls▁begin｜>",
@@ -30,6 +32,26 @@ _PYTHON = "<|python_tag|>"
 _BETWEEN = re.compile(r"[\s;,]*")
 _LOOKS_LIKE_A_CALL = re.compile(r'\{\s*"(?:name"|parameters"|type"\s*:\s*"function")')
 HERMES_TAGS = ("<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>")
+
+
+def typed_calls(turn: Turn, tools: Sequence[Mapping[str, Any]]) -> Turn:
+    """The turn with untyped arguments read as the schemas of ``tools`` say; what can't be read so stays text."""
+    if not any(call.untyped for call in turn.calls):
+        return turn
+    functions: list[Mapping[str, Any]] = [tool.get("function", tool) for tool in tools]
+    schemas: dict[Any, Mapping[str, Any]] = {tool.get("name"): tool.get("parameters") or {} for tool in functions}
+    calls = tuple(_typed(call, schemas.get(call.name, {})) if call.untyped else call for call in turn.calls)
+    return replace(turn, calls=calls)
+
+
+def _typed(call: Call, schema: Mapping[str, Any]) -> Call:
+    properties: Mapping[str, Any] = schema.get("properties") or {}
+    texts: dict[str, str] = json.loads(call.arguments)
+    values = {key: typed_value(text, properties.get(key, {})) for key, text in texts.items()}
+    try:
+        return Call(call.name, json.dumps(values, ensure_ascii=False, allow_nan=False))
+    except ValueError:  # a number that is none
+        return Call(call.name, call.arguments)
 
 
 def hermes_section(tools: Sequence[Mapping[str, Any]]) -> list[str]:

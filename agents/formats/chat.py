@@ -118,7 +118,7 @@ class Chat:
         cut = not ids or ids[-1] not in self.stop_ids
         reasoning, text = split_reasoning(self.decode(ids), opened=opened, cut=cut)
         reading = self.family.read(text, self.strict)
-        calls = tuple(Call(call.name, call.arguments) for call in reading.calls)
+        calls = tuple(Call(call.name, call.arguments, call.untyped) for call in reading.calls)
         return Turn(reading.text, reasoning, calls, reading.problem)
 
     def _render(self, messages: Sequence[Message], prefix: Sequence[str] = ()) -> list[str]:

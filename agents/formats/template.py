@@ -10,13 +10,14 @@ import itertools
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, cast
 
 from forkgym.agents.base import Call, Turn
 from forkgym.agents.formats.calls import read_deepseek, read_llama
 from forkgym.agents.formats.chat import THINK, Message, Tools, calls_of, role_of, split_reasoning, text_of
 from forkgym.agents.tokenizers import HFTokenizer, Tokenizer, require_pieces
-from forkgym.envs.calls import Reading, WrittenCall, read_tagged
+from forkgym.envs.calls import Reading, WrittenCall, read_functions, read_tagged
 from forkgym.errors import ConfigError
 
 _BASES: tuple[list[Message], ...] = (
@@ -29,7 +30,7 @@ _CALLING: Message = {
     "content": "",
     "tool_calls": [{"id": "call00000", "function": {"name": _PROBE.name, "arguments": _PROBE.arguments}}],
 }
-_READERS = (read_tagged, read_deepseek, read_llama)
+_READERS = (read_tagged, read_functions, read_deepseek, read_llama)
 _PRIVATE = range(0xF0000, 0x10FFFE)  # no character of any script; those that no text holds stand for control tokens
 
 
@@ -51,6 +52,7 @@ class TemplateFormat:
         self.tokenizer = tokenizer
         self.strict = strict
         self._variables = dict(variables or {})
+        self._shown: set[tuple[str, bool]] = set()
         self._controls = tokenizer.controls
         names = sorted(self._controls, key=len, reverse=True)
         self._marks = re.compile("|".join(map(re.escape, names)) or r"(?!)")
@@ -65,6 +67,10 @@ class TemplateFormat:
     def start(self, messages: Sequence[Message], tools: Tools = ()) -> list[int]:
         """Ids of the template's render of the messages and tools, asking for an assistant turn."""
         given = [self._prepared(message) for message in messages]
+        if given and given[0]["role"] == "system":
+            self._check_shown("system", opening=True)
+        for message in given[1:]:
+            self._check_shown(message["role"])
         guard = _Guard(self._marks, [given, tools])
         text = self._render(guard, given, tools)
         if tools and not self.takes_tools:
@@ -76,6 +82,8 @@ class TemplateFormat:
     def extend(self, ids: Sequence[int], messages: Sequence[Message]) -> list[int]:
         """``ids``, its turn closed unless the model closed it, the messages and the next header."""
         given = [self._prepared(message) for message in messages]
+        for message in given:
+            self._check_shown(message["role"])
         guard = _Guard(self._marks, given)
         suffixes = {self._suffix(guard, base, given) for base in _BASES}
         if len(suffixes) != 1:
@@ -93,7 +101,7 @@ class TemplateFormat:
         cut = not ids or ids[-1] not in self.stop_ids
         reasoning, text = split_reasoning(self.decode(ids), opened=opened, cut=cut)
         reading = self._read(text, self.strict) if self._read else Reading(text)
-        calls = tuple(Call(call.name, call.arguments) for call in reading.calls)
+        calls = tuple(Call(call.name, call.arguments, call.untyped) for call in reading.calls)
         return Turn(reading.text, reasoning, calls, reading.problem)
 
     def _render(self, guard: _Guard, messages: Sequence[Message], tools: Tools = (), ask: bool = True) -> str:
@@ -129,6 +137,17 @@ class TemplateFormat:
             return json.loads(call.arguments) if self._objects else call.arguments
         except (ValueError, RecursionError):
             return call.arguments
+
+    def _check_shown(self, role: str, *, opening: bool = False) -> None:
+        """Raises ``ConfigError`` if the template leaves out what this role says, at the head or behind a turn."""
+        if role == "assistant" or (role, opening) in self._shown:
+            return
+        guard = _Guard(self._marks, ())
+        message = {"role": role, "content": guard.spare, "tool_call_id": "call00000"}
+        text = self._render(guard, [message, *_BASES[0]]) if opening else self._suffix(guard, _BASES[0], [message])
+        if guard.spare not in text:
+            raise ConfigError(f"the template leaves out what the role {role!r} says; name a chat format")
+        self._shown.add((role, opening))
 
     def _suffix(self, guard: _Guard, base: Sequence[Message], messages: Sequence[Message]) -> str:
         """What the template writes from the end of a sampled turn on."""
@@ -207,9 +226,14 @@ class TemplateFormat:
             written = self._render(guard, [user, self._prepared(_CALLING)], ask=False).partition(guard.stand_in)[2]
         except ConfigError:
             return lead, None
-        said = split_reasoning(written.removeprefix(lead).rpartition(self._end)[0])[1]
-        fitting = [read for read in _READERS if read(said, True) == Reading("", (_PROBE,))]
+        header = lead if written.startswith(lead) else lead.rstrip().removesuffix(THINK)
+        said = split_reasoning(written.removeprefix(header).rpartition(self._end)[0], opened=True)[1]
+        fitting = [read for read in _READERS if _reads_the_probe(read(said, True))]
         return lead, fitting[0] if fitting else None
+
+
+def _reads_the_probe(reading: Reading) -> bool:
+    return reading.text == "" and [replace(call, untyped=False) for call in reading.calls] == [_PROBE]
 
 
 class _Guard:
@@ -218,7 +242,7 @@ class _Guard:
     def __init__(self, marks: re.Pattern[str], texts: Any) -> None:
         present = {char for text in _texts(texts) for char in text}
         free = (chr(code) for code in _PRIVATE if chr(code) not in present)
-        self.stand_in = next(free)
+        self.stand_in, self.spare = next(free), next(free)
         spelled = dict.fromkeys(name for text in _texts(texts) for name in marks.findall(text))
         self._hidden = {name: next(free) for name in spelled}
         self._shown = {ord(char): name for name, char in self._hidden.items()}

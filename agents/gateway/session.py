@@ -14,6 +14,7 @@ from typing import Any
 
 from forkgym.agents.base import Completion, SamplingParams, Segment, Turn
 from forkgym.agents.errors import ContextLengthError
+from forkgym.agents.formats.calls import typed_calls
 from forkgym.agents.gateway.disguise import Disguise
 from forkgym.agents.gateway.history import History, Node, Place, StreamKind, normalise
 from forkgym.agents.gateway.sources import Call, Sampled, Source
@@ -353,6 +354,7 @@ class Session:
         start = time.perf_counter()
         number = self._number(call, fixed=self.sampling is None and request.seed is not None)
         sampled = self._source.sample(call, self.seed, number)
+        sampled = replace(sampled, turn=typed_calls(sampled.turn, request.tools))
         completion = sampled.completion
         record.seconds = time.perf_counter() - start
         record.prompt_tokens, record.sampled_tokens = len(call.prompt), sampled.tokens

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from forkgym.agents.base import Call, ChatFormat
+from forkgym.agents.formats.calls import typed_calls
 from forkgym.agents.loops.bash import BashAgent
 from forkgym.envs.base import Malformed, ToolCall
 from forkgym.envs.core import CodingEnv
@@ -76,7 +77,7 @@ class ToolsAgent(BashAgent):
     def _actions(self, env: CodingEnv, ids: Sequence[int]) -> list[tuple[ToolCall | Malformed, str]]:
         if not self._native:
             return [(action, "tool") for action, _ in super()._actions(env, ids)]
-        turn = self.format.parse(ids)
+        turn = typed_calls(self.format.parse(ids), env.tools)
         actions = [(call_action(call), "tool") for call in turn.calls]
         if turn.malformed:
             return [*actions, (Malformed(f"A tool call {turn.malformed}."), "user")]

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from forkgym.agents.base import Call
+from forkgym.agents.formats.calls import typed_calls
 from forkgym.agents.formats.chatml import ChatML
 from forkgym.agents.formats.template import TemplateFormat
 from forkgym.agents.registry import make_format
@@ -112,6 +113,37 @@ def test_calls_are_read_by_the_parser_that_reads_the_templates_own(make_tokenize
     assert turn.calls == (Call("bash", "{}"),)
 
 
+FUNCTIONS = (
+    "{% for c in m.tool_calls or [] %}<tool_call>{{ '\n' }}<function={{ c.function.name }}>{{ '\n' }}"
+    "{% for k, v in c.function.arguments.items() %}<parameter={{ k }}>{{ '\n' }}{{ v }}{{ '\n' }}</parameter>{{ '\n' }}"
+    "{% endfor %}</function>{{ '\n' }}</tool_call>{% endfor %}"
+)
+
+
+def test_arguments_without_types_are_read_as_the_tools_schema_says(make_tokenizer: Make) -> None:
+    """As Qwen 3.5 writes calls: a number for a number, and for a text whatever it looks like."""
+    tokenizer = make_tokenizer(IM, (), TOOLED + simple(FUNCTIONS))
+    chat = make_format("auto", tokenizer)
+    assert chat.name == "template"
+    written = "<tool_call>\n<function=put>\n" + "".join(
+        f"<parameter={name}>\n{value}\n</parameter>\n"
+        for name, value in [("line", "3"), ("text", "42"), ("all", "true"), ("new", "7"), ("bad", "x"), ("nan", "NaN")]
+    ) + "</function>\n</tool_call>"  # fmt: skip
+    kinds = {"line": "integer", "text": "string", "all": "boolean", "bad": "integer"}
+    parameters = {"type": "object", "properties": {name: {"type": kind} for name, kind in kinds.items()}}
+    tools = [{"type": "function", "function": {"name": "put", "description": "", "parameters": parameters}}]
+    chat.start([USER], tools)
+    turn = chat.parse(tokenizer.encode(written))
+    assert (turn.text, turn.malformed, [call.untyped for call in turn.calls]) == ("", "", [True])
+    (call,) = typed_calls(turn, tools).calls
+    assert json.loads(call.arguments) == {
+        "line": 3, "text": "42", "all": True, "new": "7", "bad": "x", "nan": "NaN",
+    }  # fmt: skip
+    assert not call.untyped
+    (unknown,) = typed_calls(turn, []).calls
+    assert json.loads(unknown.arguments)["line"] == "3"
+
+
 @pytest.mark.parametrize(
     ("template", "message"),
     [
@@ -156,6 +188,18 @@ def test_roles_that_the_template_refuses_are_refused(make_tokenizer: Make) -> No
     chat = TemplateFormat(make_tokenizer(IM, (), strict + simple()))
     with pytest.raises(ConfigError, match="no tools here"):
         chat.extend(chat.start([USER]), [{"role": "tool", "content": "x"}])
+
+
+@pytest.mark.parametrize("role", ["tool", "system"])
+def test_messages_are_never_left_out_in_silence(make_tokenizer: Make, role: str) -> None:
+    """As templates do that write only the roles they know (Phi 3), or that put all system messages first."""
+    known = simple().replace("{% for m in messages %}", "{% for m in messages if m.role != '" + role + "' %}")
+    chat = TemplateFormat(make_tokenizer(IM, (), known))
+    said = {"role": role, "content": "x"}
+    with pytest.raises(ConfigError, match=f"leaves out what the role '{role}' says"):
+        chat.extend(chat.start([USER]), [said])
+    with pytest.raises(ConfigError, match=f"leaves out what the role '{role}' says"):
+        chat.start([said, USER] if role == "system" else [USER, said])
 
 
 def test_a_tokenizer_without_a_template_is_refused(make_tokenizer: Make) -> None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forkgym.envs.calls import Reading, WrittenCall, read_call, read_tagged
+from forkgym.envs.calls import Reading, WrittenCall, read_call, read_functions, read_tagged
 
 
 @pytest.mark.parametrize("strict", [True, False])
@@ -137,3 +137,52 @@ def test_what_is_written_is_read_back(arguments: dict[str, object]) -> None:
         WrittenCall("a", written),
         text.rindex("}") - len("<tool_call>") + 1,
     )
+
+
+ELEMENT = (
+    "<tool_call>\n<function=edit>\n<parameter=path>\na.py\n</parameter>\n"
+    "<parameter=text>\n\n<b>\n\n</parameter>\n</function>\n</tool_call>"
+)
+READ = WrittenCall("edit", '{"path": "a.py", "text": "\\n<b>\\n"}', untyped=True)
+
+
+@pytest.mark.parametrize(
+    ("text", "strict", "reading"),
+    [
+        (ELEMENT, True, Reading("", (READ,))),
+        (f"I edit.\n{ELEMENT}\n{ELEMENT}", True, Reading("I edit.", (READ, READ))),
+        (ELEMENT[len("<tool_call>") : -len("</tool_call>")], False, Reading("", (READ,))),
+        ("<function=submit></function>", False, Reading("", (WrittenCall("submit", "{}", untyped=True),))),
+        ("text", True, Reading("text")),
+    ],
+)
+def test_elements_of_functions(text: str, strict: bool, reading: Reading) -> None:
+    assert read_functions(text, strict) == reading
+
+
+@pytest.mark.parametrize(
+    ("broken", "problem"),
+    [
+        ("<tool_call>\n<function=a>\n<parameter=x>\n1", "is not closed"),
+        ("<tool_call>\n<function=a>ls</function>\n</tool_call>", "something else"),
+        ("<function=a><parameter=x>1</parameter><parameter=x>2</parameter></function>", "given twice"),
+        ('<tool_call>{"name": "a"}</tool_call>', "holds no <function=NAME>"),
+    ],
+)
+def test_elements_that_cannot_be_read_stay_in_the_text(broken: str, problem: str) -> None:
+    reading = read_functions(broken)
+    assert (reading.text, reading.calls) == (broken, ())
+    assert problem in reading.problem
+    after = read_functions(f"{ELEMENT}{broken}")
+    assert (after.text, after.calls) == (broken, (READ,))
+    assert problem in after.problem
+
+
+TAGS = st.sampled_from(["<tool_call>", "</tool_call>", "<function=a>", "</function>", "<parameter=b>", "</parameter>"])
+
+
+@given(st.lists(TAGS | st.text(max_size=3), max_size=25).map("".join))
+def test_any_text_with_elements_is_read_without_an_error(text: str) -> None:
+    for strict in (False, True):
+        for call in read_functions(text, strict).calls:
+            assert all(isinstance(value, str) for value in json.loads(call.arguments).values())
