@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal
+from urllib.parse import parse_qsl
 
 from forkgym.errors import ConfigError
 from forkgym.registry import resolve
@@ -19,13 +20,26 @@ _EXTRAS = {"docker": "docker"}
 
 
 def backend(name: str, **options: Any) -> Backend:
-    """The backend of this name, dotted path or plugin, made with its ``options``. Raises ``ConfigError``."""
+    """The backend of this name, dotted path or plugin, made with its ``options``. Raises ``ConfigError``.
+
+    Where there is only room for a name, options follow it: ``docker?url=tcp://host:2376&spares=0``.
+    """
+    name, _, query = name.partition("?")
+    options = {**_options(name, query), **options}
     make = resolve("backend", name, BACKENDS, _EXTRAS)
     try:
         inspect.signature(make).bind(**options)
     except TypeError as error:
         raise ConfigError(f"backend {name!r}: {error}; it takes {inspect.signature(make)}") from error
     return make(**options)
+
+
+def _options(name: str, query: str) -> dict[str, str | int]:
+    try:
+        given = parse_qsl(query, strict_parsing=bool(query), keep_blank_values=True)
+    except ValueError as error:
+        raise ConfigError(f"backend {name!r}: {query!r} is not option=value&option=value") from error
+    return {key: int(value) if value.isdecimal() else value for key, value in given}
 
 
 def create(

@@ -21,6 +21,7 @@ import pytest
 
 from forkgym.errors import ConfigError
 from forkgym.sandboxes import backend as find_backend
+from forkgym.sandboxes import create
 from forkgym.sandboxes.base import Limits, Mount, SandboxSpec
 from forkgym.sandboxes.errors import ImageError, SandboxDeadError, SandboxError, SandboxUnavailableError
 from forkgym.sandboxes.guest import frames, wire
@@ -201,6 +202,13 @@ def test_a_daemon_of_another_kind_of_machine_is_named(near, monkeypatch):
 def test_wrong_options_are_refused(options, message):
     with pytest.raises(ConfigError, match=message):
         find_backend("docker", **options)
+
+
+def test_options_may_follow_the_name(tunnel, image):
+    with create(f"docker?url={tunnel.url}&spares=0", image=image) as box:
+        assert container(box).distant
+    with pytest.raises(ConfigError, match="'via' is not option=value"):
+        find_backend("docker?via")
 
 
 def test_ssh_is_answered_with_the_way_to_do_it():
