@@ -8,15 +8,12 @@ of it runs in the first process, where no command can stop, kill or read it.
 from __future__ import annotations
 
 import array
-import contextlib
-import errno
 import fcntl
 import json
 import math
 import os
 import select
 import socket
-import stat
 import termios
 import time
 from collections.abc import Callable, Iterator
@@ -24,10 +21,9 @@ from typing import Any, NoReturn
 
 from forkgym.sandboxes.guest import frames, processes, wire
 from forkgym.sandboxes.guest.frames import Frame
+from forkgym.sandboxes.guest.kept import Answer, KeptFiles, content_of, write_all
 
 _OWNER_PATIENCE = 900.0  # seconds; the owner says something every few seconds; some tunnels never tell that it is gone
-_PIECE = 1 << 20  # bytes of a file in one answer
-_FIRST_PIECE = 1 << 16  # bytes that come along when a file is opened
 _OOM_ACCOUNTS = ("memory.events", "memory.oom_control")
 
 
@@ -50,6 +46,7 @@ class _Request:
         self.outs: dict[int, int] = {}  # reading ends, by index
         self.feeds: dict[int, _Feed] = {}
         self.files: dict[int, int] = {}
+        self.problem: OSError | None = None  # with what came along
         self.unread: set[int] = set()  # pipes that are read to be forgotten
         self.credit = frames.WINDOW
         self.begin = 0.0  # when the command that a shell runs was sent
@@ -67,7 +64,7 @@ class Relay:
         self._parser = frames.Parser()
         self._arrived: list[Frame] = []
         self._requests: dict[int, _Request] = {}
-        self._handles: set[int] = set()  # open files that the owner knows by their numbers
+        self._kept = KeptFiles()
         self._accounts: dict[str, int] = {}
         self._told: dict[str, str] = {}
         self._poll = select.poll()
@@ -160,7 +157,7 @@ class Relay:
             if frame.kind == frames.REQUEST:
                 self._begin(request, json.loads(frame.body))
             else:
-                _store(request, frame)
+                _accept(request, frame)
         elif request is None:
             return  # it ended while this was under way
         elif frame.kind == frames.CREDIT:
@@ -176,12 +173,15 @@ class Relay:
 
     def _begin(self, request: _Request, body: dict[str, Any]) -> None:
         message = body["message"]
-        here = getattr(self, "_do_" + message["op"], None)
+        op = message["op"]
+        here = getattr(self._kept, op, None) if op.startswith("file_") else getattr(self, f"_do_{op}", None)
         try:
+            if request.problem is not None:
+                raise request.problem
             if here is None:
                 self._forward(request, message, body["kinds"])
                 return
-            answer, content = here(message, request)
+            answer, content = here(message, content_of(request.files.get(0)))
         except OSError as error:
             answer, content = wire.error(error), b""
         self._reply(request, answer, content)
@@ -237,7 +237,7 @@ class Relay:
         message, fds = received
         content = b""
         if fds:
-            message, content = self._keep_open(fds[0], request, request.flags)
+            message, content = self._kept.keep(fds[0], request.flags, content_of(request.files.get(0)))
         self._pump(request)  # what a command printed comes before its end
         self._reply(request, message, content)
 
@@ -356,61 +356,17 @@ class Relay:
 
     # Requests that are served here
 
-    def _keep_open(self, fd: int, request: _Request, flags: int) -> tuple[dict[str, Any], bytes]:
-        """A file that was opened, under a number. What came along is written to it, or its first bytes go along."""
-        try:
-            for data in _content(request):
-                _write_all(fd, data)
-            status = os.fstat(fd)
-            reading = stat.S_ISREG(status.st_mode) and not flags & (os.O_WRONLY | os.O_RDWR)
-            content = os.read(fd, _FIRST_PIECE) if reading else b""
-        except OSError as error:
-            os.close(fd)
-            return wire.error(error), b""
-        self._handles.add(fd)
-        return {"handle": fd, "mode": status.st_mode, "size": status.st_size}, content
-
-    def _handle(self, message: dict[str, Any]) -> int:
-        if message["handle"] not in self._handles:
-            raise OSError(errno.EBADF, os.strerror(errno.EBADF))
-        return message["handle"]
-
-    def _do_file_read(self, message: dict[str, Any], request: _Request) -> tuple[dict[str, Any], bytes]:
-        return {"ok": True}, os.read(self._handle(message), min(message["size"], _PIECE))
-
-    def _do_file_write(self, message: dict[str, Any], request: _Request) -> tuple[dict[str, Any], bytes]:
-        for data in _content(request):
-            _write_all(self._handle(message), data)
+    def _do_refill(self, message: dict[str, Any], content: Iterator[bytes]) -> Answer:
+        """Exchange the content of a file that a command was given as its last descriptor, unless it is gone."""
+        for command in [other for other in self._requests.values() if other.name == message["id"]]:
+            target = command.files[max(command.files)]
+            os.ftruncate(target, 0)
+            os.lseek(target, 0, os.SEEK_SET)
+            for data in content:
+                write_all(target, data)
         return {"ok": True}, b""
 
-    def _do_file_list(self, message: dict[str, Any], request: _Request) -> tuple[dict[str, Any], bytes]:
-        fd, entries = self._handle(message), list[tuple[str, int, int]]()
-        for name in os.listdir(fd):
-            with contextlib.suppress(FileNotFoundError):
-                status = os.stat(name, dir_fd=fd, follow_symlinks=False)
-                entries.append((name, status.st_mode, status.st_size))
-        return {"ok": True}, json.dumps(entries).encode()
-
-    def _do_file_child(self, message: dict[str, Any], request: _Request) -> tuple[dict[str, Any], bytes]:
-        fd = os.open(message["name"], message["flags"], dir_fd=self._handle(message))
-        return self._keep_open(fd, request, message["flags"])
-
-    def _do_file_close(self, message: dict[str, Any], request: _Request) -> tuple[dict[str, Any], bytes]:
-        os.close(self._handle(message))
-        self._handles.remove(message["handle"])
-        return {"ok": True}, b""
-
-    def _do_refill(self, message: dict[str, Any], request: _Request) -> tuple[dict[str, Any], bytes]:
-        """Exchange the content of a file that a command was given as its last descriptor."""
-        command = next(other for other in self._requests.values() if other.name == message["id"])
-        target = command.files[max(command.files)]
-        os.ftruncate(target, 0)
-        os.lseek(target, 0, os.SEEK_SET)
-        for data in _content(request):
-            _write_all(target, data)
-        return {"ok": True}, b""
-
-    def _do_usage(self, message: dict[str, Any], request: _Request) -> tuple[dict[str, Any], bytes]:
+    def _do_usage(self, message: dict[str, Any], content: Iterator[bytes]) -> Answer:
         return {"accounts": {name: self._account(name) for name in self._accounts}}, b""
 
 
@@ -428,22 +384,16 @@ def _store(request: _Request, frame: Frame) -> int:
     """Add content to the memory file of this index."""
     if frame.part not in request.files:
         request.files[frame.part] = os.memfd_create("data", os.MFD_CLOEXEC)
-    _write_all(request.files[frame.part], frame.body)
+    write_all(request.files[frame.part], frame.body)
     return request.files[frame.part]
 
 
-def _content(request: _Request) -> Iterator[bytes]:
-    """What the owner sent along with a request."""
-    start = 0
-    while 0 in request.files and (data := os.pread(request.files[0], frames.CHUNK, start)):
-        yield data
-        start += len(data)
-
-
-def _write_all(fd: int, data: bytes) -> None:
-    view = memoryview(data)
-    while view:
-        view = view[os.write(fd, view) :]
+def _accept(request: _Request, frame: Frame) -> None:
+    """As ``_store``, but what goes wrong is told in answer to the request: a file beyond the limit, for example."""
+    try:
+        _store(request, frame)
+    except OSError as error:
+        request.problem = error
 
 
 def _read_available(fd: int) -> tuple[bytes, bool]:

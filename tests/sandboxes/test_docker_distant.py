@@ -4,6 +4,7 @@ A tunnel at an address of this machine that is not its usual loopback stands in 
 """
 
 import contextlib
+import errno
 import json
 import os
 import platform
@@ -23,7 +24,13 @@ from forkgym.errors import ConfigError
 from forkgym.sandboxes import backend as find_backend
 from forkgym.sandboxes import create
 from forkgym.sandboxes.base import Limits, Mount, SandboxSpec
-from forkgym.sandboxes.errors import ImageError, SandboxDeadError, SandboxError, SandboxUnavailableError
+from forkgym.sandboxes.errors import (
+    ImageError,
+    SandboxDeadError,
+    SandboxError,
+    SandboxFileError,
+    SandboxUnavailableError,
+)
 from forkgym.sandboxes.guest import frames, wire
 from forkgym.sandboxes.local import cleanup
 from forkgym.sandboxes.owner.reply import Reply
@@ -269,6 +276,17 @@ def test_long_and_large_things_pass_whole(near, tmp_path):
         count = 20_000
         box.exec(f"mkdir many; cd many; seq {count} | xargs touch", timeout=60)
         assert len(box.list_dir("many")) == count
+
+
+def test_what_is_larger_than_a_file_may_be_is_refused(near):
+    with near.create(SandboxSpec(limits=Limits(disk=1 << 20))) as box:
+        for size in (1_500_000, 5_000_000):
+            with pytest.raises(SandboxFileError) as raised:
+                box.write_file("large", bytes(size))
+            assert raised.value.errno == errno.EFBIG
+            assert box.exec("true", stdin=bytes(size)).exit_code == 126
+        box.write_file("small", bytes(1_000_000))
+        assert box.exec("wc -c <small").stdout == b"1000000\n"
 
 
 def test_a_flood_and_what_comes_after_it_arrive_in_order(near):
