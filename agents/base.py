@@ -219,8 +219,9 @@ class Episode:
     ``parent`` is (episode id, step) for an episode that began as a fork. ``detail`` says in words what went wrong.
     ``sampling`` holds the options that shaped the distribution sampled from: ``temperature``, ``top_p``, ``top_k``; it
     is empty where nothing was sampled. ``submission`` is what was graded, as ``forkgym.tasks.submission`` writes it,
-    unless it is too large to be kept; ``tree`` is its digest. ``permanent`` marks a failure that another try would meet
-    again. ``privileged`` is what ``CodingEnv.privileged`` said before each turn, for critics only, or empty.
+    unless it is too large to be kept; ``tree`` is its digest. ``ending`` is the end (status, reason) that a failed
+    episode had come to before it was to be graded. ``permanent`` marks a failure that another try would meet again.
+    ``privileged`` is what ``CodingEnv.privileged`` said before each turn, for critics only, or empty.
     """
 
     id: str
@@ -241,6 +242,7 @@ class Episode:
     sampling: Mapping[str, float] = field(default_factory=dict[str, float])
     submission: str | None = None
     tree: str = ""
+    ending: tuple[Status, str] | None = None
     permanent: bool = False
     privileged: list[Mapping[str, Any]] = field(default_factory=list[Mapping[str, Any]])
 

@@ -23,7 +23,7 @@ from forkgym.errors import ConfigError
 
 SCHEMA_VERSION = 2
 READ_VERSIONS = (1, 2)
-"""Version 1 knows no submission, trees and permanent failures; they are read as absent."""
+"""Version 1 knows no submission, trees, endings and permanent failures; they are read as absent."""
 _EPISODE = TypeAdapter(Episode)
 _FIELDS = {f.name for f in fields(Episode)}
 

@@ -66,13 +66,14 @@ class Rescorer:
     def __call__(self, episode: Episode) -> Rescored:
         """The episode graded again. Raises ``ConfigError`` for a task that is not there.
 
-        An episode that failed in the grader is scored now, if it had submitted; others without an end are left.
+        An episode that came to its end and then failed, mostly in the grader, is scored now; others are left.
         """
         if episode.status == "cancelled":
             return Rescored(episode, episode, "left", "it was cancelled")
-        submitted = bool(episode.steps) and episode.steps[-1].action.get("tool") == "submit"
-        if episode.status == "failed" and not (episode.reason == "grader" and episode.submission and submitted):
-            return Rescored(episode, episode, "left", f"it failed ({episode.reason}) before it submitted anything")
+        if episode.status == "failed" and (episode.submission is None or episode.ending is None):
+            return Rescored(
+                episode, episode, "left", f"it failed ({episode.reason}) before there was anything to grade"
+            )
         try:
             task = self._world.task(episode.task)
             if episode.submission is None:
@@ -103,10 +104,10 @@ class Rescorer:
 def _updated(episode: Episode, verdict: Verdict, reward: float, parts: Mapping[str, float]) -> Episode:
     metrics = {name: value for name, value in episode.metrics.items() if not name.startswith("reward/")}
     metrics |= {f"reward/{name}": part for name, part in parts.items()}
-    end: dict[str, Any] = {}
-    if episode.status == "failed":
-        end = {"status": "finished", "reason": "submitted", "detail": "", "permanent": False}
-    return replace(episode, verdict=verdict.as_dict(), reward=reward, metrics=metrics, **end)
+    if episode.status == "failed" and episode.ending is not None:
+        status, reason = episode.ending
+        episode = replace(episode, status=status, reason=reason, detail="", ending=None, permanent=False)
+    return replace(episode, verdict=verdict.as_dict(), reward=reward, metrics=metrics)
 
 
 def _calls(episode: Episode) -> tuple[Call, ...]:

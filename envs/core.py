@@ -402,14 +402,13 @@ class CodingEnv(gym.Env[Observation, ToolCall]):
 
     def _end(self, state: EpisodeState, result: ToolResult, limit: TruncationReason | None) -> StepResult:
         """Grade what is there. ``limit`` is ``None`` if the agent submitted."""
+        state.ending = ("finished", "submitted") if limit is None else ("truncated", limit)
         with blame("grader"):
             state.submission = self._world.submission(self.box, state.task)
             evidence = self._evidence(state, state.submission, self._world.grade)
             value, parts = rewards.apply(self._reward, evidence)
-        status = "finished" if limit is None else "truncated"
         state.outcome = Outcome(
-            status,
-            limit or "submitted",
+            *state.ending,
             verdict=evidence.verdict,
             reward=value,
             reward_parts=parts,
@@ -419,7 +418,8 @@ class CodingEnv(gym.Env[Observation, ToolCall]):
 
     def _fail(self, state: EpisodeState, failure: FailedError) -> StepResult:
         """The episode is lost to infrastructure: it ends, unscored."""
-        state.outcome = Outcome("failed", failure.kind, detail=str(failure), submission=state.submission)
+        detail, lost = str(failure), state.submission
+        state.outcome = Outcome("failed", failure.kind, detail, submission=lost, ending=state.ending)
         self._holdings.close_box()
         return self._respond(ToolResult(f"{LOST} ({failure.kind}); this episode is not scored."), 0.0)
 

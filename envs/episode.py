@@ -19,7 +19,7 @@ class Outcome:
     """How an episode ended. ``reason`` is the limit or the failed part; ``reward`` is ``None`` unless it was scored.
 
     ``reward_parts`` are the values that a weighted reward was made of; ``submission`` is what was graded, or would have
-    been, had the grader not failed.
+    been, had the grader not failed; ``ending`` is then the end that it had come to, as (status, reason).
     """
 
     status: Status
@@ -29,6 +29,7 @@ class Outcome:
     reward: float | None = None
     reward_parts: Mapping[str, float] = field(default_factory=dict[str, float])
     submission: Submission | None = None
+    ending: tuple[Status, str] | None = None
 
     @property
     def scored(self) -> bool:
@@ -57,6 +58,7 @@ class EpisodeState:
     calls: list[Call] = field(default_factory=list[Call])
     trees: list[str] = field(default_factory=list[str])
     submission: Submission | None = None
+    ending: tuple[Status, str] | None = None
     lineage: tuple[tuple[str, int], ...] = ()
     outcome: Outcome | None = None
 

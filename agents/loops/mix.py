@@ -88,7 +88,7 @@ def make_mix(
         weight = options.pop("weight", 1.0)
         if not isinstance(weight, int | float):
             raise ConfigError(f"agent {name!r}: its weight is a number, not {weight!r}")
-        kind = options.pop("agent", name)
+        kind = str(options.pop("agent", name))
         takes = inspect.signature(resolve("agent", kind, AGENTS)).parameters
         given = {key: value for key, value in parts.items() if key in takes}
         agent = make_agent({"name": kind, **options}, **given)

@@ -79,6 +79,7 @@ def finish(episode: Episode, env: CodingEnv) -> None:
         text = to_json(outcome.submission)
         episode.submission = text if len(text) <= MAX_SUBMISSION_CHARS else None
         episode.tree = digest(outcome.submission)
+    episode.ending = outcome.ending
     for step, tree in zip(episode.steps, env.trees, strict=False):  # the last step may have none
         step.tree = tree
     episode.metrics |= {f"reward/{name}": value for name, value in outcome.reward_parts.items()}

@@ -88,9 +88,14 @@ def test_an_episode_whose_grader_failed_is_scored_now(make_env, make_task) -> No
     episode = play(make_env(reward=broken))
     assert (episode.status, episode.reason, episode.reward) == ("failed", "grader", None)
     assert episode.submission is not None
+    assert episode.ending == ("finished", "submitted")
     after = Rescorer([make_task()])(episode).after
     assert (after.status, after.reason, after.reward, after.detail) == ("finished", "submitted", 1.0, "")
     encode_episode(after)
+    cut = play(make_env(reward=broken, max_turns=1))
+    assert (cut.status, cut.reason, cut.ending) == ("failed", "grader", ("truncated", "turns"))
+    after = Rescorer([make_task()])(cut).after
+    assert (after.status, after.reason, after.reward, after.ending) == ("truncated", "turns", 1.0, None)
 
 
 @pytest.mark.parametrize(
