@@ -14,6 +14,7 @@ from forkgym.agents.policies.scripted import Call, ScriptedPolicy
 from forkgym.agents.records import decode_episode, encode_episode
 from forkgym.agents.tokenizers import ByteTokenizer
 from forkgym.errors import ConfigError
+from forkgym.trainers.batch import build_batch
 
 CHAT = ChatML(ByteTokenizer())
 LOOK = "```bash\ncat clamp.py\n```"
@@ -76,6 +77,15 @@ def test_summaries_are_paid_for(make_env: Any) -> None:
     env = make_env()
     episode = play(env, BashAgent(CHAT, compact_at=OPENING + 500), ScriptedPolicy(script))
     assert env.usage()["tokens"] == episode.metrics["sampled_tokens"]
+
+
+def test_a_summary_is_trained_and_the_episode_stays_one_member(make_env: Any) -> None:
+    episode = play(make_env(), BashAgent(CHAT, compact_at=OPENING + 500), ScriptedPolicy(script))
+    batch = build_batch([episode])
+    assert batch.member.tolist() == [0, 0]
+    trained = batch.ids[0][batch.mask[0]].tolist()
+    assert CHAT.tokenizer.decode(trained).endswith(f"{NOTES}<|im_end|>")
+    assert int(batch.mask.sum()) == episode.metrics["sampled_tokens"]
 
 
 def test_the_same_episode_without_need_is_one_stream(make_env: Any) -> None:
