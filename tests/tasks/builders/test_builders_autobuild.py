@@ -152,7 +152,7 @@ def test_what_cannot_be_built_is_refused_before_anything_is_written(built: Any, 
     git("clone", "-q", "--no-local", ".", str(tmp_path / "untested"))
     git("-C", str(tmp_path / "untested"), "rm", "-q", "-r", "tests")
     git("-C", str(tmp_path / "untested"), "commit", "-q", "-m", "No tests")
-    refused(tmp_path / "untested", "a Python repository without tests")
+    refused(tmp_path / "untested", "a Python repository without a file named as a test of pytest")
     assert not out.exists()
     (tmp_path / "full").mkdir()
     (tmp_path / "full/letter.txt").write_text("mine")
