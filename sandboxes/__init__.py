@@ -60,6 +60,9 @@ def create(
     ``Limits`` or a mapping that ``parse_limits`` reads. ``workdir`` is absolute; commands start there.
     Raises ``ConfigError`` for a wrong option and ``SandboxError`` for what the machine cannot do.
     """
+    for name, value in (("backend", backend), ("image", image), ("snapshot", snapshot)):
+        if value is not None and not isinstance(value, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ConfigError(f"{name} is {value!r}; give a text")
     if network != "none":
         raise ConfigError(f"network is {network!r}; only 'none' exists")
     if not workdir.startswith("/"):

@@ -214,7 +214,7 @@ class Sandbox(Protocol):
         ...
 
     def usage(self) -> Usage:
-        """Resources used so far."""
+        """Resources used so far. Raises ``SandboxDeadError`` once it is closed."""
         ...
 
     @property

@@ -8,7 +8,7 @@ import tempfile
 import uuid
 from pathlib import Path
 
-from forkgym.sandboxes.base import Backend, Sandbox, SandboxSpec
+from forkgym.sandboxes.base import Backend, Limits, Sandbox, SandboxSpec
 from forkgym.sandboxes.conformance.expect import case, equal, output, raises, true
 from forkgym.sandboxes.errors import SandboxFileError
 
@@ -107,6 +107,23 @@ def write_through_dangling_link(backend: Backend) -> None:
 
 
 @case
+def write_beyond_the_disk_limit(backend: Backend) -> None:
+    """What the owner writes counts, too: a file beyond the limit ``disk`` is refused, and smaller ones are not."""
+    with backend.create(SandboxSpec(limits=Limits(disk=2 << 20))) as box, tempfile.NamedTemporaryFile() as large:
+        large.truncate(3 << 20)
+        for name, call in (
+            ("writing", lambda: box.write_file("large", bytes(3 << 20))),
+            ("uploading", lambda: box.upload(large.name, "large")),
+        ):
+            error = raises(f"{name} 3 MiB", SandboxFileError, call)
+            equal("errno", getattr(error, "errno", None), errno.EDQUOT)
+        for _ in range(4):
+            box.write_file("small", bytes(1 << 20))  # it takes the place of the one before
+        equal("the last one", len(box.read_file("small")), 1 << 20)
+        equal("a command", output(box, "wc -c <small").strip(), b"1048576")
+
+
+@case
 def list_dir(backend: Backend) -> None:
     """A listing is sorted and says kind, size and mode; links are not followed, odd names are kept."""
     with backend.create(SandboxSpec()) as box:
@@ -178,6 +195,7 @@ CASES = (
     read_file_never_leaves,
     read_special_files_refused,
     write_through_dangling_link,
+    write_beyond_the_disk_limit,
     list_dir,
     upload_owned_by_user,
     download_tree,

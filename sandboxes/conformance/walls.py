@@ -123,6 +123,7 @@ def close_is_idempotent_and_dead_raises(backend: Backend) -> None:
         "list_dir": lambda: box.list_dir("/"),
         "fork": lambda: box.fork(),
         "snapshot": lambda: box.snapshot(),
+        "usage": lambda: box.usage(),
     }
     for name, call in calls.items():
         raises(f"{name} on a closed sandbox", SandboxDeadError, call)

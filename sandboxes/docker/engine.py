@@ -56,6 +56,7 @@ class Engine:
         self._patience = patience
         self._turns = threading.BoundedSemaphore(_AT_ONCE)
         launcher.owned.add(self)
+        self._cpus: int | None = None
         self._lost: set[str] = set()  # containers that may exist although their creation failed
 
     def close(self) -> None:
@@ -110,7 +111,8 @@ class Engine:
         with self._turns:
             try:
                 with _explained(f"create a container of {image!r}", image):
-                    config = self._api.create_host_config(**host)
+                    cpu = self._within(host.get("nano_cpus"))
+                    config = self._api.create_host_config(**{**host, "nano_cpus": cpu})
                     config["ReadonlyPaths"] = _READ_ONLY  # for which the SDK has no name
                     self._api.create_container(image, name=name, host_config=config, **options)
                     if files:
@@ -141,6 +143,14 @@ class Engine:
             except docker.errors.APIError as error:
                 if error.status_code != 409:
                     raise
+
+    def _within(self, nano_cpus: int | None) -> int | None:
+        """A limit of at least all processors of the daemon's machine is none; the daemon refuses to hear of more."""
+        if nano_cpus is None:
+            return None
+        if self._cpus is None:
+            self._cpus = int(self._api.info()["NCPU"])
+        return nano_cpus if nano_cpus < self._cpus * 1_000_000_000 else None
 
     def remove(self, name: str) -> bool:
         """Kill and remove a container; false if there is none."""
@@ -213,11 +223,16 @@ class Engine:
     def import_image(
         self, archive: object, repository: str, tag: str, labels: Mapping[str, str], volumes: Sequence[str] = ()
     ) -> None:
-        """Make an image from a tar archive (bytes or an iterable of them) of its root file system."""
+        """Make an image from a tar archive (bytes, an iterable of them or a file) of its root file system."""
         changes = [f"LABEL {key}={json.dumps(value)}" for key, value in labels.items()]
         changes += [f"VOLUME {path}" for path in volumes]
         with self._turns, _explained(f"import the image {repository}:{tag}"):
             self._api.import_image_from_data(archive, repository=repository, tag=tag, changes=changes)
+
+    def tag(self, image: str, repository: str, tag: str) -> None:
+        """Give an image another name, which no other has any more."""
+        with _explained(f"tag the image {image!r}", image):
+            self._api.tag(image, repository, tag, force=True)
 
     def commit(self, container: str, repository: str, tag: str, labels: Mapping[str, str]) -> str:
         """Make an image of a container's files; returns its id."""

@@ -16,10 +16,12 @@ from forkgym.sandboxes.docker.container import Config
 from forkgym.sandboxes.docker.engine import Engine
 from forkgym.sandboxes.docker.spares import Spares
 from forkgym.sandboxes.errors import SandboxDeadError, SandboxError, SandboxLimitError
+from forkgym.sandboxes.guest import processes
 from forkgym.sandboxes.local import launcher
 from forkgym.sandboxes.local.disk import new_id
 from forkgym.sandboxes.local.snapshots import Frozen
 from forkgym.sandboxes.owner.environment import USERS
+from forkgym.sandboxes.owner.oom import Kills
 from forkgym.sandboxes.owner.reply import Reply
 from forkgym.sandboxes.owner.sandbox import ServedSandbox
 
@@ -55,7 +57,7 @@ class DockerSandbox(ServedSandbox):
         self.distant = self._container.distant
         self.owner = self._container.ids
         self._closed = False
-        self._oom_kills = 0
+        self._kills = Kills()
         try:
             with _explained():
                 self._settle(origin)
@@ -86,9 +88,8 @@ class DockerSandbox(ServedSandbox):
 
     def _judge(self, result: ExecResult) -> ExecResult:
         result = super()._judge(result)
-        kills, before = self._container.meter.oom_kills(), self._oom_kills
-        self._oom_kills = kills
-        if kills == before:
+        end = processes.now()
+        if not self._kills.during(end - result.duration, end, self._container.meter.oom_kills()):
             return result
         if self._container.group is not None:
             self._container.group.make_room()

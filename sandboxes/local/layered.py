@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from forkgym.sandboxes.base import Background, ExecResult, Sandbox, SandboxSpec, Snapshot
-from forkgym.sandboxes.errors import SandboxDeadError, SandboxError, SandboxLimitError
+from forkgym.sandboxes.errors import SandboxDeadError, SandboxError, SandboxLimitError, SnapshotError
 from forkgym.sandboxes.guest import processes
 from forkgym.sandboxes.local import snapshots
 from forkgym.sandboxes.local.disk import Disk
@@ -73,10 +73,17 @@ class LayeredSandbox(ServedSandbox):
                 raise self._not_frozen(error) from error
             try:
                 yield Frozen(chain, self._shell_states(), (*self.lineage, self.id), self.spec.image)
+            except SnapshotError as error:
+                if not self._closed:
+                    raise
+                raise SandboxDeadError(f"sandbox {self.id} was closed meanwhile") from error
             finally:
                 if not self._closed:
                     self._disk.settle()
                     self._disk.merge_if_long(self._zygote)
+
+    def _disk_used(self) -> int | None:
+        return self._disk.used()
 
     def _not_frozen(self, error: OSError) -> BaseException:
         if isinstance(error, SandboxError):

@@ -25,6 +25,7 @@ from forkgym.sandboxes.local.disk import Disk, new_id
 from forkgym.sandboxes.local.layered import LayeredSandbox
 from forkgym.sandboxes.local.snapshots import Frozen
 from forkgym.sandboxes.owner.environment import user_ids
+from forkgym.sandboxes.owner.oom import Kills
 from forkgym.sandboxes.owner.reply import Reply, ask
 
 BACKEND = "local"
@@ -43,7 +44,7 @@ class LocalSandbox(LayeredSandbox):
         files = image.load(spec.image, self._root)
         spec = replace(spec, image=files.ref)  # forks and snapshots stand on this very image
         super().__init__(new_id(), spec, origin.lineage, origin.shells)
-        self._oom_kills = 0
+        self._kills = Kills()
         self._group: Group | None = None
         self._pid, self._pidfd = 0, -1
         try:
@@ -86,6 +87,7 @@ class LocalSandbox(LayeredSandbox):
 
     def usage(self) -> Usage:
         """See ``Sandbox.usage``."""
+        self._require_alive()
         held = self._group.usage() if self._group is not None else Usage()
         return replace(held, disk_bytes=self._disk.used())
 
@@ -155,15 +157,14 @@ class LocalSandbox(LayeredSandbox):
         result = super()._judge(result)
         if self._group is None:
             return result
-        kills, before = self._group.oom_kills(), self._oom_kills
-        self._oom_kills = kills
-        if kills == before:
+        end = processes.now()
+        if not self._kills.during(end - result.duration, end, self._group.oom_kills()):
             return result
         self._group.make_room()
         return replace(result, oom_killed=True)
 
     def _death(self, message: str) -> SandboxDeadError:
-        if self._group is not None and self._group.oom_kills() > self._oom_kills:
+        if self._group is not None and self._group.oom_kills() > self._kills.seen:
             # Where the first process cannot stay outside the group: control groups of version 2.
             limit = f"memory={self.spec.limits.memory}"
             message = f"sandbox {self.id} was ended: it ran out of memory, its limit is {limit} bytes"

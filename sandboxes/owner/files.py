@@ -7,7 +7,7 @@ import errno
 import os
 import posixpath
 import stat
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any, Literal
 
@@ -20,15 +20,22 @@ from forkgym.sandboxes.owner.opened import CHUNK, Opened, opened
 from forkgym.sandboxes.owner.reply import Refused
 
 _LARGEST_READ = 1 << 30  # bytes, unless the caller names a bound: memory here is not limited by the sandbox
+_UNMEASURED = 4 << 20
 _WRITE = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
 
 
 class Files:
-    """File operations of one sandbox. Relative paths start at ``workdir``."""
+    """File operations of one sandbox. Relative paths start at ``workdir``.
 
-    def __init__(self, peer: Peer, workdir: str) -> None:
+    ``disk`` is its limit for what is written, of which ``used`` tells how much is; ``None`` where nobody can tell: then
+    it bounds each file.
+    """
+
+    def __init__(self, peer: Peer, workdir: str, disk: int | None, used: Callable[[], int | None]) -> None:
         self._peer = peer
         self._workdir = workdir
+        self._disk, self._used = disk, used
+        self._granted = 0  # bytes that may be written until what is used is measured again
 
     def read(self, path: str, max_bytes: int | None) -> bytes:
         """See ``Sandbox.read_file``: at most the first ``max_bytes``."""
@@ -49,7 +56,10 @@ class Files:
         """See ``Sandbox.write_file``."""
         check_bytes("data", data)
         check_count("mode", mode, maximum=0o7777)
-        with self._opened(path, _WRITE, directory=False, mode=mode, first=data[:CHUNK]) as file, _told(path):
+        with (
+            self._opened(path, _WRITE, directory=False, mode=mode, first=data[:CHUNK], size=len(data)) as file,
+            _told(path),
+        ):
             if len(data) > CHUNK:
                 file.write(data[CHUNK:])
 
@@ -88,16 +98,41 @@ class Files:
             if not stat.S_ISREG(status.st_mode):
                 raise SandboxFileError(errno.EINVAL, "not a regular file", str(source))
             mode, first = stat.S_IMODE(status.st_mode) | 0o600, file.read(CHUNK)
-            with self._opened(path, _WRITE, directory=False, mode=mode, first=first) as target, _told(path):
+            with (
+                self._opened(path, _WRITE, directory=False, mode=mode, first=first, size=status.st_size) as target,
+                _told(path),
+            ):
                 while chunk := file.read(CHUNK):
                     target.write(chunk)
 
+    def _claim(self, size: int, path: str) -> None:
+        """Refuse what the limit ``disk`` leaves no room for: the watch over it kills commands, and this is none.
+
+        Small files are not worth a look at all others: at most ``_UNMEASURED`` bytes are written from one to the next.
+        """
+        if self._disk is not None and size > self._granted:
+            used = self._used()
+            room = self._disk - (used or 0)
+            if size > room:
+                raise SandboxFileError(errno.EDQUOT, f"{size} bytes go beyond the limit disk={self._disk}", path)
+            self._granted = size if used is None else max(size, min(room, _UNMEASURED))
+        self._granted -= min(size, self._granted)
+
     @contextlib.contextmanager
     def _opened(
-        self, path: str, flags: int, *, directory: bool | None = None, mode: int = 0o644, first: bytes = b""
+        self,
+        path: str,
+        flags: int,
+        *,
+        directory: bool | None = None,
+        mode: int = 0o644,
+        first: bytes = b"",
+        size: int = 0,
     ) -> Generator[Opened]:
-        """Open it, and write what is to come ``first``."""
+        """Open it, and write what is to come ``first``, if the limit has room for ``size`` bytes."""
         ahead = first if self._peer.distant else b""
+        if ahead:
+            self._claim(size, path)
         answer = self._ask("open", path, ahead, flags=flags, mode=mode, parents=bool(flags & os.O_CREAT))
         with contextlib.closing(opened(self._peer, *answer)) as found:
             # It comes from inside, so its kind is judged here as well.
@@ -106,6 +141,8 @@ class Files:
                 raise SandboxFileError(number, os.strerror(number), path)
             if directory and not stat.S_ISDIR(found.mode):
                 raise SandboxFileError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), path)
+            if not ahead:  # what stood there before does not count any more
+                self._claim(size, path)
             with _told(path):
                 found.write(first[len(ahead) :])
             yield found

@@ -53,7 +53,7 @@ class ServedSandbox(ABC):
         self._closing = threading.Lock()
         self._closed = True  # until there is something to close
         self._foreign = False
-        self._files = Files(self, spec.workdir)
+        self._files = Files(self, spec.workdir, spec.limits.disk, self._disk_used)
 
     def __repr__(self) -> str:
         return f"<{self.backend} sandbox {self.id} of {self.spec.image}{', closed' if self._closed else ''}>"
@@ -195,6 +195,10 @@ class ServedSandbox(ABC):
         with self._lock:
             shells = dict(self._shells)
         return {**self._saved_shells, **{name: shell.state for name, shell in shells.items()}}
+
+    def _disk_used(self) -> int | None:
+        """Bytes that count towards the limit ``disk``; ``None`` where they are not told."""
+        return None
 
     def _judge(self, result: ExecResult) -> ExecResult:
         """A command's result, with what only the backend knows."""

@@ -1,5 +1,6 @@
 """``forkgym images``: what a person and a machine get to see."""
 
+import gc
 import json
 from pathlib import Path
 
@@ -54,6 +55,18 @@ def test_prune_keeps_named_images_unless_told_otherwise(built, forkgym):
     cleanup.wait()
     assert json.loads(forkgym("images", "prune", "--all", "--json").stdout)["names"] == 1
     assert forkgym("images", "prune", "--all").stdout == "nothing to remove\n"
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_a_daemon_that_is_absent_is_told_before_anything_is_built(forkgym, monkeypatch):
+    pytest.importorskip("docker")
+    monkeypatch.setenv("DOCKER_HOST", "unix:///no/such/socket")
+    Path("mine.yaml").write_text("schema: 1\nname: mine\nfrom: host\nsteps:\n  - run: echo 1 >/one\n")
+    done = forkgym("images", "build", "mine.yaml", "--docker")
+    assert done.returncode == 1
+    assert done.stderr.startswith("error: no docker daemon answers (")
+    assert "building" not in done.stderr
+    gc.collect()  # docker's SDK leaves the socket of a failed connection to it; so no later test is blamed
 
 
 def test_a_wrong_recipe_is_two_lines_and_exit_code_2(forkgym):

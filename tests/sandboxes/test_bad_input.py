@@ -21,6 +21,9 @@ def box():
     ("options", "kind", "words"),
     [
         ({"backend": "locla"}, ConfigError, "backend 'locla'; did you mean 'local'"),
+        ({"backend": 7}, ConfigError, "backend is 7; give a text"),
+        ({"image": 7}, ConfigError, "image is 7; give a text"),
+        ({"snapshot": b"0"}, ConfigError, "snapshot is b'0'; give a text"),
         ({"image": "no-such"}, ImageError, "no-such"),
         ({"image": "../../etc"}, ImageError, r"\.\./\.\./etc"),
         ({"snapshot": "../../etc/passwd"}, SnapshotError, "hexadecimal"),

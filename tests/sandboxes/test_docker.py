@@ -73,6 +73,11 @@ def either(request, daemon):
     return backend(fork=request.param)
 
 
+def test_more_processors_than_the_machine_has_are_no_limit():
+    with create("docker", limits={"cpu": 1e6}) as box:
+        assert box.exec("echo here").stdout == b"here\n"
+
+
 def test_it_is_found_by_its_name():
     assert find_backend("docker").name == "docker"
     with create("docker") as box:

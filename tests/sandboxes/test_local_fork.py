@@ -9,10 +9,10 @@ import time
 import pytest
 
 from forkgym.sandboxes import create, state
-from forkgym.sandboxes.errors import ForkBusyError, SandboxError, SnapshotError
+from forkgym.sandboxes.errors import ForkBusyError, SandboxDeadError, SandboxError, SnapshotError
 from forkgym.sandboxes.local import cleanup
 from forkgym.sandboxes.local.backend import LocalBackend
-from forkgym.sandboxes.local.sandbox import start_all
+from forkgym.sandboxes.local.sandbox import LocalSandbox, start_all
 from forkgym.sandboxes.local.snapshots import Frozen
 
 LIST = (
@@ -307,3 +307,18 @@ def test_many_threads_fork_and_close_at_random():
     for thread in threads:
         thread.join()
     assert not failures
+
+
+def test_a_fork_whose_parent_is_closed_meanwhile_says_that_it_is_closed(monkeypatch):
+    box = create("local")
+    siblings = LocalSandbox._siblings
+
+    def late(self, frozen, count):
+        self.close()
+        cleanup.wait()  # its layers are gone
+        return siblings(self, frozen, count)
+
+    box.write_file("x", b"1")
+    monkeypatch.setattr(LocalSandbox, "_siblings", late)
+    with pytest.raises(SandboxDeadError, match="was closed meanwhile"):
+        box.fork()

@@ -12,7 +12,7 @@ from rich.table import Table
 from forkgym.cli.output import clock, err, out, print_json, print_table
 from forkgym.sandboxes.images import inventory
 from forkgym.sandboxes.images.build import State, build
-from forkgym.sandboxes.images.docker import to_docker
+from forkgym.sandboxes.images.docker import daemon, to_docker
 from forkgym.sandboxes.images.inventory import Listed
 from forkgym.sandboxes.images.recipe import load
 
@@ -40,6 +40,7 @@ def build_image(name: str, *, docker: bool, as_json: bool) -> None:
     """Build one image from a recipe's file or name; progress goes to standard error."""
     began = time.monotonic()
     recipe = load(name)
+    engine = daemon() if docker else None  # before the work, as one that is absent would make it be for nothing
 
     def report(title: str, state: State) -> None:
         passed = clock(time.monotonic() - began)
@@ -47,7 +48,7 @@ def build_image(name: str, *, docker: bool, as_json: bool) -> None:
 
     chain = build(recipe, report)
     size = sum(layer.size for layer in chain.layers)
-    tag = to_docker(chain.ref) if docker else None
+    tag = to_docker(chain.ref, engine) if engine else None
     if as_json:
         layers = [layer.step for layer in reversed(chain.layers)]
         print_json({"name": chain.name, "ref": chain.ref, "size": size, "layers": layers, "docker": tag})

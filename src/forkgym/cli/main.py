@@ -34,6 +34,8 @@ images_app = typer.Typer(help="List, build and prune images of sandboxes.", rich
 app.add_typer(images_app, name="images")
 harness_app = typer.Typer(help="List, install and check agent programs that can play.", rich_markup_mode="rich")
 app.add_typer(harness_app, name="harness")
+snapshots_app = typer.Typer(help="List and delete snapshots of sandboxes.", rich_markup_mode="rich")
+app.add_typer(snapshots_app, name="snapshots")
 bench_app = typer.Typer(help="Measure speed on this machine.", rich_markup_mode="rich")
 app.add_typer(bench_app, name="bench")
 
@@ -212,6 +214,24 @@ def tasks_synth(
     """Build proven tasks by putting mistakes into working code that its tests notice."""
     _call("building", "synthesize_tasks", repository, target=out, kind=kind, limit=limit, combine=combine, seed=seed,
           repeats=repeats, split=split, image=image, sandbox=sandbox, as_json=json)  # fmt: skip
+
+
+@snapshots_app.command("list")
+def snapshots_list(
+    sandbox: Annotated[str | None, typer.Option(help="Only of this backend.")] = None, json: Json = False
+) -> None:
+    """List snapshots: their id, backend and label."""
+    _call("snapshots", "list_snapshots", sandbox=sandbox, as_json=json)
+
+
+@snapshots_app.command("delete")
+def snapshots_delete(
+    ids: Annotated[list[str], typer.Argument(help="Ids, as `forkgym snapshots list` shows them.")],
+    sandbox: Sandbox = "local",
+    json: Json = False,
+) -> None:
+    """Delete snapshots; sandboxes that were made of them go on."""
+    _call("snapshots", "delete_snapshots", ids, sandbox=sandbox, as_json=json)
 
 
 @images_app.command("list")
