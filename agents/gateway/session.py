@@ -194,6 +194,9 @@ class Session:
             except BaseException as error:
                 entry.future.set_exception(error)
                 with self._lock:  # a failure is not remembered: asked again, it is tried again
+                    for node in entry.nodes:  # the choices before the one that failed
+                        node.lost = True
+                    entry.nodes.clear()
                     if self._entries.get(ticket.key) is entry:
                         del self._entries[ticket.key]
             with self._lock:
@@ -276,7 +279,8 @@ class Session:
             call = Call(place, request.tools, [*ids, *added], len(ids), params)
             choices = tuple(self._choose(entry, record(), call, request) for _ in range(request.n))
         except Exception as error:
-            self._begun -= request.n - len(entry.nodes)
+            with self._lock:
+                self._begun -= request.n - len(entry.nodes)
             raise self._fail(record(), error) from error
         reply = Reply(
             self._name("reply", entry.nodes[0].turn), request, choices,

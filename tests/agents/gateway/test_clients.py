@@ -150,6 +150,16 @@ def test_a_failure_is_not_remembered(rig):
     assert one.session.segments() == []
 
 
+def test_choices_of_which_one_fails_are_none(rig):
+    lines = iter(["one", ContextLengthError("full"), "later"])
+    one = rig(lambda call: next(lines), max_calls=2)
+    assert one.chat([USER], n=2).status == 400
+    assert one.session.segments() == []
+    assert [(call.turn is None, call.disconnected) for call in one.session.calls] == [(False, True), (True, False)]
+    assert one.chat([USER]).status == 200  # what was refused is not charged
+    assert [sum(segment.sampled) for segment in one.session.segments()] == [6]
+
+
 def test_streams_that_wait_are_kept_alive(rig):
     gate = Gate()
     one = rig(gate, gateway={"ping": 0.02})
