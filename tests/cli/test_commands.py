@@ -262,3 +262,14 @@ def test_run_takes_a_policy_by_engine(forkgym: Run, tmp_path: Path) -> None:
     assert (done.returncode, episode["reason"], episode["reward"]) == (1, "submitted", 0.0)
     assert [step["observation"].startswith("seen") for step in episode["steps"]] == [True, False]
     assert episode["sampling"]["top_p"] == 1.0
+
+
+def test_run_shows_each_call_of_a_turn_once(forkgym: Run, tmp_path: Path) -> None:
+    look = '<tool_call>\n{"name": "view", "arguments": {"path": "clamp.py"}}\n</tool_call>'
+    turn = f'Look.\n{look}\n<tool_call>\n{{"name": "submit"}}\n</tool_call>'
+    (tmp_path / "turns.json").write_text(json.dumps([turn]))
+    done = forkgym("run", "swe/tiny/clamp/upper-bound", "--agent", "tools", "--policy", "scripted:turns.json")
+    assert "Chat format: chatml" in done.stderr
+    assert done.stdout.count("Look.") == 1
+    assert done.stdout.count("def clamp") == 1
+    assert "turn 2" in done.stdout

@@ -35,6 +35,7 @@ class WatchedEnv(CodingEnv):
         observation, _, terminated, truncated, info = result
         if self.shown:
             _print_step(info["turn"], self.said or action, observation["text"], terminated or truncated)
+        self.said = ""  # shown once: further steps of the same turn show their own calls
         return result
 
 
