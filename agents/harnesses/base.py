@@ -17,7 +17,7 @@ ROOT = (
 PORT = 47017  # in the sandbox: where the gateway answers on loopback
 CPU = {"x86_64": "x64", "aarch64": "arm64"}.get(platform.machine(), platform.machine())  # as packages of npm name it
 
-Dialect = Literal["chat", "responses", "messages"]
+Dialect = Literal["chat", "responses", "messages", "gemini"]
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from forkgym.registry import resolve
 _ADAPTERS = "forkgym.agents.harnesses.adapters"
 HARNESSES = {
     name: f"{_ADAPTERS}.{name.replace('-', '_')}:HARNESS"
-    for name in ("mini-swe-agent", "pi", "qwen-code", "opencode", "claude-code", "codex")
+    for name in ("mini-swe-agent", "pi", "qwen-code", "opencode", "claude-code", "codex", "gemini-cli", "openhands")
 }
 
 

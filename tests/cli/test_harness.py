@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
+import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +15,7 @@ from typing import Any
 import pytest
 
 from forkgym.agents.harnesses import store
+from forkgym.sandboxes import state
 
 pytest.importorskip("starlette", reason="the extra gateway is not installed")
 
@@ -40,13 +45,13 @@ FIX = """sed -i '8s/".".join/"".join/' slug.py"""
 
 
 @pytest.fixture(scope="module", autouse=True)
-def once(places: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+def once(places: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     folder = tmp_path_factory.mktemp("adapter")
     (folder / "once_adapter.py").write_text(ADAPTER)
     with places() as place, pytest.MonkeyPatch.context() as patch:
         patch.setenv(store.ENVIRONMENT, str(place / "harnesses"))
         patch.syspath_prepend(str(folder))
-        yield
+        yield folder
     sys.modules.pop("once_adapter", None)
 
 
@@ -89,6 +94,40 @@ def test_a_list_of_what_there_is(forkgym: Callable[..., Any]) -> None:
     assert found["mini-swe-agent"]["installed"] is None  # this store is empty but for the tests' own
     assert found["claude-code"]["dialect"] == "messages"
     assert "mini-swe-agent==" in forkgym("harness", "list").stdout
+
+
+def test_killed_with_a_harness_at_work_nothing_is_left(forkgym: Callable[..., Any], tmp_path: Path, once: Path) -> None:
+    (tmp_path / "sleep.json").write_text(json.dumps(["exec sleep 48613"]))
+    forkgym("harness", "install", "once_adapter:ONCE")
+    words = ["run", "swe/tiny/slug/dots", "--harness", "once_adapter:ONCE", "--policy", "scripted:sleep.json"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "forkgym.cli.main", *words],
+        cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(once)}, stdout=subprocess.DEVNULL,
+    )  # fmt: skip
+    try:
+        wait_until(sleeping)
+    finally:
+        process.kill()
+        process.wait()
+    assert forkgym("gc").returncode == 0
+    wait_until(lambda: not sleeping())
+    assert [list((state.state_dir() / kind).iterdir()) for kind in ("boxes", "gateways")] == [[], []]
+
+
+def sleeping() -> bool:
+    """True if the command that the model wrote runs, in whatever sandbox."""
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):  # it may end meanwhile
+            if path.read_bytes() == b"sleep\0" + b"48613\0":
+                return True
+    return False
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
 
 
 @pytest.mark.parametrize(

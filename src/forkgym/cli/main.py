@@ -474,7 +474,7 @@ def harness_list(json: Json = False) -> None:
 
 @harness_app.command("install")
 def harness_install(names: HarnessNames) -> None:
-    """Install agent programs where sandboxes can show them; nothing of them runs outside of a sandbox."""
+    """Install agent programs, of their pinned versions, where sandboxes can show them."""
     _call("harness", "install_harnesses", names)
 
 

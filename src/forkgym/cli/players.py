@@ -13,7 +13,6 @@ from typing import Any
 
 from forkgym.agents.base import Agent, ChatFormat, Policy
 from forkgym.agents.harnesses import store
-from forkgym.agents.harnesses.agent import HarnessAgent
 from forkgym.agents.harnesses.base import Harness
 from forkgym.agents.harnesses.registry import HARNESSES
 from forkgym.agents.policies.endpoint import Endpoint
@@ -39,7 +38,7 @@ class Player:
     @property
     def mounts(self) -> tuple[Mount, ...]:
         """What the sandboxes that it plays in must show."""
-        return self.agent.mounts if isinstance(self.agent, HarnessAgent) else ()
+        return getattr(self.agent, "mounts", ())
 
 
 @dataclass(frozen=True)
