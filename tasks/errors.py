@@ -29,7 +29,7 @@ class TaskNotFoundError(TaskError, ConfigError, KeyError):
 
 
 class BuildError(TaskError, ConfigError):
-    """Tasks cannot be built from this repository, or not into this folder. Nothing was written."""
+    """Tasks cannot be built from this repository, or not into this folder. No task was written."""
 
 
 class GradingError(TaskError, RuntimeError):

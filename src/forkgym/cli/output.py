@@ -28,7 +28,7 @@ ADVICE: tuple[tuple[type[BaseException], str], ...] = (
     (NonFiniteError, "Nothing bad was saved. Lower the learning rate, then resume or start again."),
     (MissingExtraError, "Install it with the command above, then run this again; `forkgym doctor` lists all extras."),
     (TaskNotFoundError, "`forkgym tasks list` shows every task; a pattern such as 'swe/tiny/*' selects several."),
-    (TaskFormatError, "Correct that file, then `forkgym tasks verify` checks the task."),
+    (TaskFormatError, "Correct that file and run this again; `forkgym tasks verify` checks tasks."),
     (BuildError, "Name another repository, commit range or folder; docs/building-tasks.md says what can be built."),
     (ConfigError, "Nothing was started. Correct it and run again; --help lists what the command takes."),
     (SandboxUnavailableError, "`forkgym doctor` shows what is missing and the command that mends it."),

@@ -15,6 +15,8 @@ import types
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from forkgym.tasks.grading.guest.channel import Say, open_channel
+
 # Code of these opens files in the name of whoever called it.
 _TRANSPARENT = ("pathlib", "codecs", "tokenize", "fileinput", "shutil", "io", "runpy")
 # Often replaced for good reasons, and of no use to a forger.
@@ -135,6 +137,25 @@ class Evidence:
                 break
             frame = frame.f_back
         return found
+
+
+def begin(job: dict[str, Any], version: str, *watched: str) -> tuple[Say, Evidence]:
+    """Open the channel and say so; from now on submitted code can be imported, and is watched.
+
+    ``job``: keys key (which is taken out), workdir, path, changed, hidden. ``watched``: modules to remember.
+    """
+    say = open_channel(job.pop("key"))
+    if "" in sys.path:
+        sys.path.remove("")
+    os.chdir(job["workdir"])
+    evidence = Evidence(job["workdir"], job["changed"], job["hidden"])
+    if watched:
+        evidence.remember(*watched)
+    evidence.watch()
+    say("ready", version=version)
+    sys.path[:0] = job["path"]
+    os.environ["PYTHONPATH"] = os.pathsep.join(job["path"])  # of programs that tests start
+    return say, evidence
 
 
 def _parts(module: types.ModuleType) -> Iterator[tuple[Any, str, Any]]:

@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from forkgym.tasks.grading.guest.channel import Say, open_channel
-from forkgym.tasks.grading.guest.evidence import Evidence
+from forkgym.tasks.grading.guest.channel import Say
+from forkgym.tasks.grading.guest.evidence import Evidence, begin
 
 MESSAGE_CHARS = 2000
 # What decides the outcome of a test.
@@ -29,16 +29,8 @@ WATCHED = (
 
 def main(boot: str, sources: Any, job: dict[str, Any]) -> None:
     """Run ``job``: keys key, workdir, path, arguments, tests, canary, changed, hidden (path to SHA-256)."""
-    say = open_channel(job.pop("key"))
-    if "" in sys.path:
-        sys.path.remove("")
-    os.chdir(job["workdir"])
-    evidence = Evidence(job["workdir"], job["changed"], job["hidden"])
+    say, evidence = begin(job, pytest.__version__)
     plugin = Plugin(say, evidence, job["tests"], job["canary"])
-    evidence.watch()
-    say("ready", version=pytest.__version__)
-    sys.path[:0] = job["path"]
-    os.environ["PYTHONPATH"] = os.pathsep.join(job["path"])  # of programs that tests start
     arguments = job["arguments"] + (["-n0"] if importlib.util.find_spec("xdist") else [])
     job.clear()
     code = pytest.main(arguments, plugins=[plugin])

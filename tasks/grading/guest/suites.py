@@ -13,24 +13,15 @@ import unittest
 from collections.abc import Sequence
 from typing import Any
 
-from forkgym.tasks.grading.guest.channel import Say, open_channel
-from forkgym.tasks.grading.guest.evidence import Evidence
+from forkgym.tasks.grading.guest.channel import Say
+from forkgym.tasks.grading.guest.evidence import Evidence, begin
 
 MESSAGE_CHARS = 2000
 
 
 def main(boot: str, sources: Any, job: dict[str, Any]) -> None:
     """Run ``job``: keys key, workdir, path, tests, canary, changed, hidden (path to SHA-256)."""
-    say = open_channel(job.pop("key"))
-    if "" in sys.path:
-        sys.path.remove("")
-    os.chdir(job["workdir"])
-    evidence = Evidence(job["workdir"], job["changed"], job["hidden"])
-    evidence.remember("unittest")
-    evidence.watch()
-    say("ready", version=sys.version)
-    sys.path[:0] = job["path"]
-    os.environ["PYTHONPATH"] = os.pathsep.join(job["path"])  # of programs that tests start
+    say, evidence = begin(job, sys.version, "unittest")
     tests, name = job["tests"], job["canary"]
     job.clear()
     report = Report(say, evidence)
