@@ -17,6 +17,7 @@ import subprocess
 import sys
 import threading
 import time
+from dataclasses import asdict
 
 import pytest
 
@@ -34,6 +35,7 @@ from forkgym.sandboxes.errors import (
 from forkgym.sandboxes.guest import frames, wire
 from forkgym.sandboxes.local import cleanup
 from forkgym.sandboxes.owner.reply import Reply
+from forkgym.sandboxes.state import Owner
 
 pytestmark = pytest.mark.usefixtures("daemon")
 ADDRESS = "127.0.0.2"
@@ -128,6 +130,12 @@ def containers_of(pid):
     lines = docker_says("ps", "-a", "--filter", "label=forkgym", "--format", '{{.Names}} {{.Label "forkgym"}}')
     owners = {name: json.loads(label)["owner"]["pid"] for name, label in (x.split(" ", 1) for x in lines.splitlines())}
     return {name for name, owner in owners.items() if owner == pid}
+
+
+def owners_of_images():
+    from forkgym.sandboxes.docker.engine import Engine
+
+    return {json.loads(labels["forkgym"])["owner"]["pid"] for _, labels in Engine().images("forkgym")}
 
 
 def wait_until(condition):
@@ -458,13 +466,13 @@ def test_a_killed_owner_leaves_no_container_even_if_its_children_live(near, help
         assert process.stdout is not None
         child = int(process.stdout.readline())
         assert len(containers_of(process.pid)) == 2
+        assert process.pid in owners_of_images()
         process.kill()
         process.wait()
         wait_until(lambda: not containers_of(process.pid))
         os.kill(child, signal.SIGKILL)
     near.gc()
-    label = docker_says("images", "--filter", "label=forkgym", "--format", "{{.Repository}}").split()
-    assert "forkgym-fork" not in label
+    assert process.pid not in owners_of_images()
 
 
 def test_closing_leaves_no_container_or_descriptor(near):
@@ -491,6 +499,25 @@ def test_a_toolbox_that_somebody_removed_is_sent_again(near):
     docker_says("rm", "-v", f"forkgym-toolbox-{toolbox.fingerprint()}")
     with near.create(SandboxSpec()) as box:
         assert box.exec("true").ok
+
+
+def test_toolboxes_of_other_versions_go_with_their_senders(near):
+    from forkgym.sandboxes.docker import images
+    from forkgym.sandboxes.docker.engine import Engine
+
+    engine, mine = Engine(), asdict(Owner.current())
+    gone = {**mine, "pid": 1 << 22, "start": 1}  # beyond the largest process id
+    elsewhere = {**gone, "boot": "another", "host": f"{platform.node()}/another"}
+    names = {f"forkgym-toolbox-{key}": owner for key, owner in (("a1", mine), ("b2", gone), ("c3", elsewhere))}
+    try:
+        for name, owner in names.items():
+            about = json.dumps({"kind": "toolbox", "owner": owner})
+            engine.hold(name, images.empty(engine), {"forkgym-toolbox": about})
+        near.gc()
+        assert [engine.has_container(name) for name in names] == [True, False, True]
+    finally:
+        for name in names:
+            engine.remove(name)
 
 
 # Whatever the other end says
