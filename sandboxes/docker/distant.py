@@ -84,7 +84,8 @@ class DistantContainer(Container):
 
         def kill() -> None:
             if link is not None:
-                ask(link.socket, {"op": "kill", "id": name, "since": None, "keep": [*commands(), *self._roots]})
+                keep = [*commands(), *(self._roots - {pid})]  # what is below its own process is to be killed
+                ask(link.socket, {"op": "kill", "id": name, "since": None, "keep": keep})
 
         return start, kill
 
