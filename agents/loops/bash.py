@@ -178,7 +178,10 @@ class BashAgent:
 
     def _answer(self, ids: list[int], messages: Sequence[Mapping[str, Any]]) -> list[int]:
         """The new ids that show observations and ask for the next turn."""
-        extended = self.format.extend(ids, messages)
+        try:
+            extended = self.format.extend(ids, messages)
+        except ConfigError as error:  # of this conversation, while others of the run may go on
+            raise HarnessError(f"chat format {self.format.name!r} cannot write the observation: {error}") from error
         if extended[: len(ids)] != ids:
             raise HarnessError(f"chat format {self.format.name!r} rewrote tokens that were already in the stream")
         return extended[len(ids) :]

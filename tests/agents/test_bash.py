@@ -223,3 +223,15 @@ def test_what_is_privileged_is_recorded_before_each_turn_and_never_shown(make_en
     assert plain.privileged == []
     assert plain.segments == episode.segments
     assert decode_episode(encode_episode(episode)).privileged == episode.privileged
+
+
+def test_an_observation_that_the_format_cannot_write_fails_the_episode_and_not_the_run(make_env, monkeypatch) -> None:
+    chat = ChatML(ByteTokenizer())
+
+    def refuse(ids: Any, messages: Any) -> list[int]:
+        raise ConfigError("no such role")
+
+    monkeypatch.setattr(chat, "extend", refuse)
+    episode = play(make_env(), ScriptedPolicy([LOOK, SUBMIT]), BashAgent(chat))
+    assert (episode.status, episode.reason, episode.reward) == ("failed", "harness", None)
+    assert "cannot write the observation: no such role" in episode.detail
