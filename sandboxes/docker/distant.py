@@ -30,7 +30,7 @@ from forkgym.sandboxes.docker.container import (
 from forkgym.sandboxes.docker.engine import Engine
 from forkgym.sandboxes.docker.link import Link
 from forkgym.sandboxes.docker.meter import DistantMeter
-from forkgym.sandboxes.errors import SandboxDeadError, SandboxUnavailableError
+from forkgym.sandboxes.errors import ImageError, SandboxDeadError, SandboxUnavailableError
 from forkgym.sandboxes.local import cleanup, init
 from forkgym.sandboxes.owner.environment import user_ids
 from forkgym.sandboxes.owner.reply import Reply, ask
@@ -143,12 +143,19 @@ def _send_toolbox(engine: Engine, state: Path) -> str:
             )
         tag = f"toolbox-{toolbox.fingerprint()}"
         about = {_TOOLBOX: label("toolbox")["forkgym"]}
-        with io.BytesIO() as buffer:
-            with tarfile.open(fileobj=buffer, mode="w") as files:
-                files.add(toolbox.prepare(state), toolbox.PLACE.lstrip("/"), filter=_of_root)
-            engine.import_image(buffer.getvalue(), _REPOSITORY, tag, about, [toolbox.PLACE])
+        try:
+            engine.image_id(f"{_REPOSITORY}:{tag}")
+        except ImageError:
+            engine.import_image(_packed(toolbox.prepare(state)), _REPOSITORY, tag, about, [toolbox.PLACE])
         engine.hold(name, f"{_REPOSITORY}:{tag}", about)
         return name
+
+
+def _packed(folder: Path) -> bytes:
+    with io.BytesIO() as buffer:
+        with tarfile.open(fileobj=buffer, mode="w") as files:
+            files.add(folder, toolbox.PLACE.lstrip("/"), filter=_of_root)
+        return buffer.getvalue()
 
 
 def reap_toolboxes(engine: Engine) -> int:
