@@ -12,6 +12,7 @@ from pathlib import Path
 import env_step
 import gateway
 import import_time
+import policies
 import sandbox
 from harness import describe
 
@@ -23,7 +24,7 @@ RESULTS = Path(__file__).with_name("RESULTS.md")
 def main() -> int:
     """Run all sections and write the file."""
     where = describe(machine())
-    sections = [import_time.run(), *sandbox.run(), env_step.run(), gateway.run()]
+    sections = [import_time.run(), *sandbox.run(), env_step.run(), gateway.run(), policies.run()]
     today = datetime.datetime.now(datetime.UTC).date().isoformat()
     head = f"# Speed\n\nWritten by `make bench` on {today}. Machine: {where}.\n"
     RESULTS.write_text("\n".join([head, *(section.markdown() for section in sections)]), encoding="utf-8")
