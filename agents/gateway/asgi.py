@@ -20,9 +20,10 @@ from starlette.requests import Request as Http
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from forkgym.agents.gateway.answers import Ticket
 from forkgym.agents.gateway.dialects import chat
 from forkgym.agents.gateway.routes import Route, route, split
-from forkgym.agents.gateway.session import Session, Ticket
+from forkgym.agents.gateway.session import Session
 from forkgym.agents.gateway.wire import Dialect, Event, Refusal, parse_body
 
 _IDS = ("idempotency-key", "x-request-id")

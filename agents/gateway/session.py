@@ -6,15 +6,15 @@ import hashlib
 import secrets
 import threading
 import time
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Collection, Mapping
-from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from forkgym.agents.base import Completion, SamplingParams, Segment, Turn
 from forkgym.agents.errors import ContextLengthError
 from forkgym.agents.formats.calls import typed_calls
+from forkgym.agents.gateway.answers import Answer, Answers, Ticket
 from forkgym.agents.gateway.disguise import Disguise
 from forkgym.agents.gateway.history import History, Node, Place, StreamKind, normalise
 from forkgym.agents.gateway.sources import Call, Sampled, Source
@@ -24,7 +24,6 @@ from forkgym.errors import ConfigError, ForkGymError
 ALL: tuple[StreamKind, ...] = ("main", "subagent", "side")
 DEFAULT_TOKENS = 4096  # of one turn, where neither the client nor the run says how many
 MOST_CHOICES = 16
-_REMEMBERED, _REMEMBERED_ARRIVED = 256, 16
 
 
 @dataclass(eq=False)
@@ -61,32 +60,6 @@ class CallRecord:
     @property
     def disconnected(self) -> bool:
         return self.node is not None and self.node.lost
-
-
-@dataclass(eq=False)
-class Ticket:
-    """One client that waits for an answer. ``key`` is equal for requests that are the same, ``retry`` says that the
-    client itself calls it one, or has named the request."""
-
-    dialect: str
-    key: bytes
-    request_id: str = ""
-    retry: bool = False
-    entry: _Entry | None = None
-    stream: bool = False
-    gone: bool = False
-    arrived: bool = False
-
-
-@dataclass(eq=False)
-class _Entry:
-    """The one answer to equal requests."""
-
-    future: Future[Reply] = field(default_factory=Future[Reply])
-    tickets: list[Ticket] = field(default_factory=list[Ticket])
-    nodes: list[Node] = field(default_factory=list[Node])
-    tokens: int = 0
-    delivered: bool = False
 
 
 class Session:
@@ -132,7 +105,7 @@ class Session:
         self._history = History()
         self._begun = 0
         self._prompts: Counter[int] = Counter()
-        self._entries: OrderedDict[bytes, _Entry] = OrderedDict()
+        self._answers = Answers(self._history.counts)
         self._replies: dict[str, Node] = {}
         self._lock = threading.RLock()
         self._asked, self._busy = time.monotonic(), 0
@@ -185,39 +158,29 @@ class Session:
 
     def _answer(self, ticket: Ticket, request: Request) -> Reply:
         with self._lock:
-            entry, mine = self._join(ticket)
-        if mine:
+            answer, new = self._answers.join(ticket)
+        if new:
             try:
                 if ticket.gone:
                     raise Refusal("over", "the client hung up before its call began")
-                entry.future.set_result(self._reply(entry, ticket, request))
+                answer.future.set_result(self._reply(answer, ticket, request))
             except BaseException as error:
-                entry.future.set_exception(error)
-                with self._lock:  # a failure is not remembered: asked again, it is tried again
-                    for node in entry.nodes:  # the choices before the one that failed
-                        node.lost = True
-                    entry.nodes.clear()
-                    if self._entries.get(ticket.key) is entry:
-                        del self._entries[ticket.key]
+                with self._lock:
+                    self._answers.failed(ticket, answer)
+                answer.future.set_exception(error)
             with self._lock:
-                self._settle(entry)
-        return entry.future.result()
+                self._answers.settle(answer)
+        return answer.future.result()
 
     def delivered(self, ticket: Ticket) -> None:
         """The client has got all of the answer."""
         with self._lock:
-            ticket.arrived = True
-            if ticket.entry is not None:
-                ticket.entry.delivered = True
-                self._settle(ticket.entry)
+            self._answers.delivered(ticket)
 
     def gone(self, ticket: Ticket) -> None:
         """The client hung up before it had the answer."""
         with self._lock:
-            ticket.gone = True
-            self.counts["disconnected"] += 1
-            if ticket.entry is not None:
-                self._settle(ticket.entry)
+            self._answers.gone(ticket)
 
     def count(self, request: Request) -> int:
         """How many tokens the prompt of ``request`` has. Raises ``Refusal``."""
@@ -228,37 +191,9 @@ class Session:
             place, ids = self._place(request)
         return len(ids) + len(self._render(place, ids, request))
 
-    def _join(self, ticket: Ticket) -> tuple[_Entry, bool]:
-        entry = self._entries.get(ticket.key)
-        mine = entry is None or (entry.delivered and not ticket.retry)
-        if mine:
-            entry = self._entries[ticket.key] = _Entry()
-            self._forget()
-        else:
-            self.counts["repeated"] += 1
-        assert entry is not None
-        self._entries.move_to_end(ticket.key)
-        entry.tickets.append(ticket)
-        ticket.entry = entry
-        return entry, mine
-
-    def _forget(self) -> None:
-        """Answers that arrived are kept for late retries, but not many: each holds a whole request."""
-        done = [key for key, entry in self._entries.items() if entry.future.done()]
-        arrived = [key for key in done if self._entries[key].delivered]
-        for key in {*done[:-_REMEMBERED], *arrived[:-_REMEMBERED_ARRIVED]}:
-            del self._entries[key]
-
-    def _settle(self, entry: _Entry) -> None:
-        """Mark the samples of an answer that nobody is left to receive."""
-        lost = not entry.delivered and all(ticket.gone for ticket in entry.tickets)
-        for node in entry.nodes:
-            if not node.children:  # one that was gone on from has arrived
-                node.lost = lost
-
     # One call.
 
-    def _reply(self, entry: _Entry, ticket: Ticket, request: Request) -> Reply:
+    def _reply(self, answer: Answer, ticket: Ticket, request: Request) -> Reply:
         started = time.time()
         if request.n > MOST_CHOICES:
             raise Refusal("malformed", f"n: at most {MOST_CHOICES} choices, not {request.n}")
@@ -277,17 +212,17 @@ class Session:
         try:
             added = self._render(place, ids, request)
             call = Call(place, request.tools, [*ids, *added], len(ids), params)
-            choices = tuple(self._choose(entry, record(), call, request) for _ in range(request.n))
+            choices = tuple(self._choose(answer, record(), call, request) for _ in range(request.n))
         except Exception as error:
             with self._lock:
-                self._begun -= request.n - len(entry.nodes)
+                self._begun -= request.n - len(answer.nodes)
             raise self._fail(record(), error) from error
         reply = Reply(
-            self._name("reply", entry.nodes[0].turn), request, choices,
-            tuple(call.prompt) if request.token_ids else (), len(call.prompt), entry.tokens,
+            self._name("reply", answer.nodes[0].turn), request, choices,
+            tuple(call.prompt) if request.token_ids else (), len(call.prompt), answer.tokens,
             request.model or self.model, int(started),
         )  # fmt: skip
-        self._replies[reply.id] = entry.nodes[0]
+        self._replies[reply.id] = answer.nodes[0]
         return reply
 
     def _admit(self, request: Request) -> None:
@@ -353,7 +288,7 @@ class Session:
         stop = tuple(dict.fromkeys((*base.stop, *request.stop)))
         return replace(base, max_tokens=most, stop=stop), tuple(ignored)
 
-    def _choose(self, entry: _Entry, record: CallRecord, call: Call, request: Request) -> Choice:
+    def _choose(self, answer: Answer, record: CallRecord, call: Call, request: Request) -> Choice:
         """Sample one choice and store it."""
         start = time.perf_counter()
         number = self._number(call, fixed=self.sampling is None and request.seed is not None)
@@ -370,11 +305,11 @@ class Session:
         with self._lock:
             record.turn = turn if self._disguise is None else self._disguise.turn(turn)
         pieces = self._source.pieces(completion) if request.logprobs else ()
-        names = self._store(entry, record, call, record.turn, completion)
+        names = self._store(answer, record, call, record.turn, completion)
         return Choice(record.turn, names, finish, stop_text, completion.ids, completion.logprobs, pieces)
 
     def _store(
-        self, entry: _Entry, record: CallRecord, call: Call, turn: Turn, completion: Completion
+        self, answer: Answer, record: CallRecord, call: Call, turn: Turn, completion: Completion
     ) -> tuple[str, ...]:
         """Put one sampled turn into the history and the records, before any client can see it; returns its call ids."""
         with self._lock:
@@ -386,8 +321,8 @@ class Session:
             if self._disguise is not None:  # as it will be read when the client sends it back
                 reply = self._disguise.message(reply)
             node = self._history.add(call.place, reply, call.prompt[call.known :], completion)
-            entry.nodes.append(node)
-            entry.tokens += record.sampled_tokens
+            answer.nodes.append(node)
+            answer.tokens += record.sampled_tokens
             self.sampled_tokens += record.sampled_tokens
             self.ended = "" if self.ended == "context" else self.ended
             if turn.malformed:
@@ -432,7 +367,11 @@ class Session:
 
     def describe(self) -> Mapping[str, Any]:
         """What ``GET`` of the session's path shows."""
-        return {"calls": len(self.calls), "sampled_tokens": self.sampled_tokens, "ended": self.ended}
+        with self._lock:
+            waiting = self._answers.waiting
+        return {
+            "calls": len(self.calls), "waiting": waiting, "sampled_tokens": self.sampled_tokens, "ended": self.ended
+        }  # fmt: skip
 
 
 def _shown(sampled: Sampled, stops: tuple[str, ...]) -> tuple[Turn, Finish, str]:

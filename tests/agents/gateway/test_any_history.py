@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from forkgym.agents.base import SamplingParams
 from forkgym.agents.formats.chatml import ChatML
-from forkgym.agents.gateway.session import Session, Ticket
+from forkgym.agents.gateway.answers import Ticket
+from forkgym.agents.gateway.session import Session
 from forkgym.agents.gateway.sources import TokenSource
 from forkgym.agents.gateway.wire import Request, assistant
 from forkgym.agents.policies.scripted import ScriptedPolicy

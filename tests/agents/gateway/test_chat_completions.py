@@ -175,5 +175,5 @@ def test_models_and_the_root(rig):
     assert one.send("/v1/models/small", method="GET").json["id"] == "small"
     assert one.send("/v1/models/large", method="GET").status == 404
     assert one.send("/", method="HEAD").status == 200
-    assert one.send("", method="GET").json == {"calls": 0, "sampled_tokens": 0, "ended": ""}
+    assert one.send("", method="GET").json == {"calls": 0, "waiting": 0, "sampled_tokens": 0, "ended": ""}
     assert one.send("/v1/nothing", {}).status == 404

@@ -35,7 +35,13 @@ def test_names_open_episodes(hosted):
     assert ask("a%20b").status == 404
     one.session.path = "/e/a"
     assert one.send("", method="GET").json["calls"] == 1
-    assert one.send("", method="DELETE").json == {"calls": 1, "sampled_tokens": 8, "ended": "", "episode": "a"}
+    assert one.send("", method="DELETE").json == {
+        "calls": 1,
+        "waiting": 0,
+        "sampled_tokens": 8,
+        "ended": "",
+        "episode": "a",
+    }
     assert one.send("", method="DELETE").status == 404
     assert [session.episode for session in ended] == ["a"]
     assert ask("a").status == 200
