@@ -14,7 +14,7 @@ from typing import cast
 import torch
 from harness import Section
 
-from forkgym.agents.base import SamplingParams, Segment
+from forkgym.agents.base import Policy, SamplingParams, Segment
 from forkgym.agents.formats.chatml import ChatML
 from forkgym.agents.models import LanguageModel, compute_dtype, load_language_model
 from forkgym.agents.policies.hf import HFPolicy
@@ -67,7 +67,8 @@ def _prompt(chat: ChatML, n: int) -> list[int]:
     return chat.start([{"role": "user", "content": f"Test {n} fails: clamp(15, 0, 10) returns 15. Fix clamp.py."}])
 
 
-def _episode(engine: HFPolicy, chat: ChatML, n: int, tokens: int, temperature: float = 1.0) -> Segment:
+def episode(engine: Policy, chat: ChatML, n: int, tokens: int, temperature: float = 1.0) -> Segment:
+    """Some turns of ``tokens`` tokens each, with an observation after each."""
     segment = Segment()
     segment.append_prompt(_prompt(chat, n), 0)
     for turn in range(TURNS):
@@ -81,7 +82,7 @@ def _episode(engine: HFPolicy, chat: ChatML, n: int, tokens: int, temperature: f
 def _play(engine: HFPolicy, language: LanguageModel, episodes: int, tokens: int, at_once: int = 1) -> list[Segment]:
     chat = ChatML(language.tokenizer)
     with ThreadPoolExecutor(at_once) as pool:
-        jobs = [pool.submit(_episode, engine, chat, n, tokens) for n in range(episodes)]
+        jobs = [pool.submit(episode, engine, chat, n, tokens) for n in range(episodes)]
         return [job.result() for job in jobs]
 
 
@@ -115,15 +116,16 @@ def _exactness(language: LanguageModel, tokens: int) -> tuple[float, float]:
     chat = ChatML(language.tokenizer)
     for temperature in (1.0, 0.7):
         with _engine(language, torch.float32) as engine, ThreadPoolExecutor(4) as pool:
-            jobs = [pool.submit(_episode, engine, chat, n, tokens, temperature) for n in range(4)]
+            jobs = [pool.submit(episode, engine, chat, n, tokens, temperature) for n in range(4)]
             segments = [job.result() for job in jobs]
         sampled += [p for segment in segments for p, own in zip(segment.logprobs, segment.sampled, strict=True) if own]
-        again += _recompute(language, segments, temperature)
+        again += recompute(language, segments, temperature)
     both = torch.tensor([sampled, again], dtype=torch.float64)
     return float(torch.corrcoef(both)[0, 1]), float((both[0] - both[1]).abs().max())
 
 
-def _recompute(language: LanguageModel, segments: Sequence[Segment], temperature: float) -> list[float]:
+def recompute(language: LanguageModel, segments: Sequence[Segment], temperature: float) -> list[float]:
+    """The trainer's log-probabilities of the sampled tokens, in float32."""
     width = max(len(segment.ids) for segment in segments)
     ids = torch.tensor([segment.ids + [0] * (width - len(segment.ids)) for segment in segments])
     mask = torch.tensor([segment.sampled + [False] * (width - len(segment.ids)) for segment in segments])
