@@ -32,6 +32,7 @@ AGENTS = {
     "chat": "forkgym.agents.loops.chat:ChatAgent",
     "demonstration": "forkgym.agents.loops.oracle:DemonstrationAgent",
     "harness": "forkgym.agents.harnesses.agent:HarnessAgent",
+    "host-harness": "forkgym.agents.harnesses.host:HostAgent",
     "mix": "forkgym.agents.loops.mix:make_mix",
     "nop": "forkgym.agents.loops.oracle:NopAgent",
     "oracle": "forkgym.agents.loops.oracle:OracleAgent",

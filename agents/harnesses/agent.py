@@ -11,6 +11,7 @@ import math
 import time
 import zlib
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -19,7 +20,7 @@ from forkgym.agents.errors import HarnessError, PolicyError
 from forkgym.agents.gateway.record import metrics, steps
 from forkgym.agents.harnesses import runtime, store
 from forkgym.agents.harnesses.base import CPU, PORT, ROOT, Harness, Place
-from forkgym.agents.harnesses.doors import RELAY, Doors
+from forkgym.agents.harnesses.doors import RELAY, START, Doors
 from forkgym.agents.harnesses.registry import find_harness
 from forkgym.agents.harnesses.watch import Watch
 from forkgym.agents.loops.recording import Cancelled, finish, recording
@@ -28,9 +29,11 @@ from forkgym.envs.core import CodingEnv
 from forkgym.errors import ConfigError
 from forkgym.registry import unknown
 from forkgym.sandboxes.base import ExecResult, Mount, Sandbox
+from forkgym.sandboxes.errors import SandboxError
 
 if TYPE_CHECKING:
     from forkgym.agents.gateway.history import StreamKind
+    from forkgym.agents.gateway.server import Gateway
     from forkgym.agents.gateway.session import Session
 
 MODEL = "forkgym"
@@ -99,7 +102,7 @@ class HarnessAgent:
             raise ConfigError(f"harness {self.name!r} needs a policy")
         record = Episode(episode, task, group, self.name, seed)
         record.sampling = {"temperature": sampling.temperature, "top_p": sampling.top_p, "top_k": sampling.top_k}
-        with recording(record), self._doors.open(policy) as (gateway, socket):
+        with recording(record), self._open(policy) as (gateway, socket):
             start = time.perf_counter()
             observation, _ = env.reset(seed=seed, options={"task": task})
             record.metrics["reset_seconds"] = time.perf_counter() - start
@@ -117,9 +120,13 @@ class HarnessAgent:
             finish(record, env)
         return record
 
+    def _open(self, policy: Policy) -> AbstractContextManager[tuple[Gateway, str]]:
+        """The gateway of this policy, and the name of its socket."""
+        return self._doors.open(policy)
+
     # ---- the harness in the sandbox
 
-    def _work(self, env: CodingEnv, session: Session, socket: str, task: str) -> _End:
+    def _work(self, env: CodingEnv, session: Session, socket: str, task: str) -> End:
         """Run the harness until it ends or is ended."""
         box = env.box
         user = box.exec(("/bin/sh", "-c", 'printf "%s" "$HOME"'))
@@ -131,11 +138,11 @@ class HarnessAgent:
             url=f"http://127.0.0.1:{PORT}{session.path}",
             key=session.key,
             model=MODEL,
-            task=f"Task: {task}" if task.startswith(_AWKWARD) else task,
+            task=safe(task),
             home=home,
             work=env.task.workdir,
             node=(f"{root}/node_modules/node-linux-{CPU}/bin/node",),
-            python=(*python, f"{root}/start.py"),
+            python=(*python, f"{self._run}/{START.name}", f"{root}/site"),
         )
         launch = self.harness.launch(place)
         for path, text in launch.files.items():
@@ -143,14 +150,14 @@ class HarnessAgent:
         pidfile = f"{home}/.forkgym-{self.name}.pid"
         relay = [*python, f"{self._run}/{RELAY.name}", f"{self._run}/{socket}", str(PORT), pidfile]
         seconds = env.left.seconds
-        with Watch(box, session, pidfile, self._stall) as watch:
+        with Watch(session, self._stall, lambda: _take_down(box, pidfile)) as watch:
             result = box.exec(
                 [*relay, *launch.argv],
                 cwd=env.task.workdir,
                 env=launch.env,
                 timeout=math.inf if seconds is None else max(seconds, 0.001),
             )
-        return _End(result, watch.stalled)
+        return End(result, watch.stalled)
 
     def _check_mounted(self, box: Sandbox) -> None:
         missing = [mount for mount in self.mounts if mount not in box.spec.mounts]
@@ -162,7 +169,7 @@ class HarnessAgent:
 
     # ---- how it ended
 
-    def _end(self, env: CodingEnv, record: Episode, session: Session, end: _End) -> None:
+    def _end(self, env: CodingEnv, record: Episode, session: Session, end: End) -> None:
         """End the environment's episode as the harness ended. Raises what failed."""
         result, why = end.result, session.ended
         env.charge_tokens(session.sampled_tokens)
@@ -192,11 +199,22 @@ class HarnessAgent:
 
 
 @dataclass(frozen=True)
-class _End:
+class End:
     """How the harness's process ended; ``stalled``: it was ended, since it did nothing."""
 
     result: ExecResult
     stalled: bool
+
+
+def safe(task: str) -> str:
+    """The task as a command line can take it."""
+    return f"Task: {task}" if task.startswith(_AWKWARD) else task
+
+
+def _take_down(box: Sandbox, pidfile: str) -> None:
+    """Tell the relay to end the harness; its command then returns."""
+    with suppress(SandboxError):
+        box.exec(("/bin/sh", "-c", 'kill "$(cat "$0")"', pidfile))
 
 
 def _tail(result: ExecResult) -> str:

@@ -60,6 +60,7 @@ class Harness:
       the model ends the work, ``None`` if an answer without a call does. Only the conformance check uses them.
     - ``dialect``: what it speaks to the model. ``prompt_tokens``: about what its own prompt costs, so that a user
       knows which model it fits.
+    - ``host``: the text of a Python program that plays it from the host, if it can; see ``host.py``.
     - ``exit_codes``: those of an ordinary end.
     """
 
@@ -75,3 +76,4 @@ class Harness:
     prompt_tokens: int = 0
     exit_codes: tuple[int, ...] = (0,)
     licence: str = ""
+    host: str = ""

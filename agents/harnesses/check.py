@@ -16,6 +16,7 @@ from forkgym.agents.errors import PolicyError
 from forkgym.agents.formats.chatml import ChatML
 from forkgym.agents.harnesses.agent import KINDS, HarnessAgent
 from forkgym.agents.harnesses.base import Harness
+from forkgym.agents.harnesses.host import HostAgent
 from forkgym.agents.policies import scripted
 from forkgym.agents.policies.scripted import ScriptedPolicy
 from forkgym.envs.core import CodingEnv
@@ -62,10 +63,16 @@ class _Witness:
 
 
 def check(
-    harness: Harness, *, sandbox: str = "local", echo: Callable[[Finding], object] | None = None
+    harness: Harness,
+    *,
+    sandbox: str = "local",
+    host: bool = False,
+    echo: Callable[[Finding], object] | None = None,
 ) -> list[Finding]:
-    """Run all cases. Raises ``InstallError`` if it is not installed."""
-    agent = HarnessAgent(ChatML(scripted.ByteTokenizer()), harness=harness, include=KINDS, stall=120.0)
+    """Run all cases, with the harness in the sandbox or on the ``host``. Raises ``InstallError``, ``ConfigError``."""
+    agent = (HostAgent if host else HarnessAgent)(
+        ChatML(scripted.ByteTokenizer()), harness=harness, include=KINDS, stall=120.0
+    )
     found: list[Finding] = []
 
     def add(case: str, passed: bool, detail: str) -> None:

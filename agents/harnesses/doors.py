@@ -22,7 +22,13 @@ if TYPE_CHECKING:
     from forkgym.agents.gateway.server import Gateway
 
 RELAY = Path(__file__).with_name("relay.py")
+START = Path(__file__).with_name("start.py")
 _GATEWAY = {"gateway": "forkgym.agents.gateway.server:Gateway"}
+
+
+def gateway_class() -> type[Gateway]:
+    """Raises ``MissingExtraError`` without the extra ``gateway``."""
+    return resolve("gateway", "gateway", _GATEWAY, {"gateway": "gateway"})
 
 
 @dataclass
@@ -33,16 +39,17 @@ class _Door:
 
 
 class Doors:
-    """``folder`` holds the relay, and the socket of each gateway while an episode uses it."""
+    """``folder`` holds what starts programs in a sandbox, and the socket of each gateway while an episode uses it."""
 
     def __init__(self, format: ChatFormat | None) -> None:
-        self._make = resolve("gateway", "gateway", _GATEWAY, {"gateway": "gateway"})
+        self._make = gateway_class()
         self._format = format
         self._doors: dict[int, _Door] = {}
         self._numbers = itertools.count()
         self._lock = threading.Lock()
         self.folder = _folder()
-        shutil.copy(RELAY, self.folder)
+        for program in (RELAY, START):
+            shutil.copy(program, self.folder)
         # By descriptor: the path of a socket may have 107 bytes, and the folder's own may have more.
         self._handle = os.open(self.folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
         weakref.finalize(self, _remove, self.folder, self._handle, os.getpid())
@@ -54,7 +61,7 @@ class Doors:
             door = self._doors.get(id(policy))
             if door is None:
                 name = f"socket{next(self._numbers)}"
-                gateway: Gateway = self._make(policy, self._format, socket=f"/proc/self/fd/{self._handle}/{name}")
+                gateway = self._make(policy, self._format, socket=f"/proc/self/fd/{self._handle}/{name}")
                 gateway.__enter__()
                 door = self._doors[id(policy)] = _Door(gateway, name)
             door.users += 1

@@ -6,6 +6,7 @@ from forkgym.agents.harnesses.base import Harness
 from forkgym.errors import ConfigError
 from forkgym.registry import resolve
 
+HOST = "@host"  # after a harness's name: it runs here, and only its commands in the sandbox
 _ADAPTERS = "forkgym.agents.harnesses.adapters"
 HARNESSES = {
     name: f"{_ADAPTERS}.{name.replace('-', '_')}:HARNESS"

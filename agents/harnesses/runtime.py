@@ -19,7 +19,6 @@ from forkgym.agents.errors import InstallError
 from forkgym.agents.harnesses.base import ROOT
 from forkgym.sandboxes import state
 
-START = Path(__file__).with_name("start.py")
 _LOOK = """import json, os, sys, sysconfig
 print(json.dumps({"version": "%d.%d" % sys.version_info[:2], "executable": os.path.realpath(sys.executable),
     "stdlib": sysconfig.get_path("stdlib"), "libraries": sysconfig.get_config_var("LIBDIR")}))

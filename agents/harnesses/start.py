@@ -1,16 +1,16 @@
-"""Starts a Python harness inside the sandbox: ``start.py MODULE ARGUMENTS...``, or a file, as ``python`` would.
+"""Starts a Python harness: ``start.py PACKAGES MODULE ARGUMENTS...``, or a file instead of a module.
 
-The packages beside this file are found without a variable that the harness would hand on to the commands of its model.
+The folder of packages is found without a variable that the harness would hand on to the commands of its model. Only the
+standard library: in a sandbox it is a copy by itself.
 """
 
-import os
 import runpy
 import site
 import sys
 
 if __name__ == "__main__":
-    site.addsitedir(os.path.join(os.path.dirname(os.path.abspath(__file__)), "site"))
-    del sys.argv[0]
+    site.addsitedir(sys.argv[1])
+    del sys.argv[:2]
     if sys.argv[0].endswith(".py"):
         runpy.run_path(sys.argv[0], run_name="__main__")
     else:

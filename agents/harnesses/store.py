@@ -1,6 +1,6 @@
 """Installed harnesses on disk: made once, outside of sandboxes, and shown read-only inside.
 
-    <store>/<name>-<hash>/               site/ (pip) or node_modules/ (npm), and start.py for Python programs
+    <store>/<name>-<hash>/               site/ (pip) or node_modules/ (npm)
     <store>/<name>-<hash>/harness.json   what was installed, and with which interpreter
     <store>/python<version>-<hash>/      an interpreter with its standard library, copied from this machine
     <store>/lock, .<random>              held while something is made; what is being made
@@ -89,7 +89,6 @@ def install(harness: Harness, report: Callable[[str], None] = lambda _: None) ->
             if harness.packages:
                 report(f"installing {', '.join(harness.packages)}")
                 _npm(harness, scratch) if harness.manager == "npm" else _pip(harness, scratch)
-            shutil.copy(runtime.START, scratch)
             state.write_json(scratch / _META, {"packages": list(harness.packages), "python": python.name})
     return require(harness)
 

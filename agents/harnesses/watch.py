@@ -1,14 +1,11 @@
-"""Watches a harness from outside the sandbox while it runs, and ends it when nothing more can come of it."""
+"""Watches a harness from outside while it runs, and ends it when nothing more can come of it."""
 
 from __future__ import annotations
 
-import contextlib
 import threading
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING
-
-from forkgym.sandboxes.base import Sandbox
-from forkgym.sandboxes.errors import SandboxError
 
 if TYPE_CHECKING:
     from forkgym.agents.gateway.session import Session
@@ -19,11 +16,14 @@ _CONTEXT_GRACE = 30.0  # after a prompt that did not fit: some harnesses shorten
 
 
 class Watch:
-    """A context manager around the harness's command. ``stalled`` says that it was ended for doing nothing."""
+    """A context manager around the harness's run. ``stalled`` says that ``end`` was called since it did nothing.
 
-    def __init__(self, box: Sandbox, session: Session, pidfile: str, stall: float) -> None:
+    ``end`` makes the run return.
+    """
+
+    def __init__(self, session: Session, stall: float, end: Callable[[], None]) -> None:
         self.stalled = False
-        self._box, self._session, self._pidfile, self._stall = box, session, pidfile, stall
+        self._session, self._stall, self._end = session, stall, end
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="forkgym-harness-watch", daemon=True)
 
@@ -45,8 +45,3 @@ class Watch:
             if self.stalled or (ended and now - since > (_CONTEXT_GRACE if ended == "context" else _GRACE)):
                 self._end()
                 break
-
-    def _end(self) -> None:
-        """Tell the relay to take the harness down; its command then returns."""
-        with contextlib.suppress(SandboxError):
-            self._box.exec(("/bin/sh", "-c", 'kill "$(cat "$0")"', self._pidfile))

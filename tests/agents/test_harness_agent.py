@@ -67,7 +67,7 @@ def toy(mode: str = "") -> Harness:
 
     def launch(place: Place) -> Launch:
         path = f"{place.home}/toy.py"
-        argv = [*place.python[:-1], path, place.url, place.key, place.task, mode]
+        argv = [*place.python[:-2], path, place.url, place.key, place.task, mode]
         return Launch(argv, {"TOY": "1"}, {path: PROGRAM})
 
     return Harness("toy", "pip", (), "chat", launch, shell=lambda command: ("bash", {"command": command}))
@@ -201,7 +201,7 @@ def test_the_sandbox_has_no_other_way_out_and_cannot_write_to_the_harness(play: 
     ]
     written, network = (step.observation for step in play("", script).steps[:2])
     assert written.count("Read-only file system") == 2
-    assert "relay.py\nsocket0\n" in written
+    assert "relay.py\nsocket0\nstart.py\n" in written
     assert network.split() == ["1", "lo:", "1"]  # one interface; of routes, only the heading
 
 
@@ -210,12 +210,12 @@ def test_graders_do_not_see_the_harness(make_task: Callable[..., Task], play: Ca
     test = f"""import os, unittest
 class TestClamp(unittest.TestCase):
     def test_above(self):
-        self.assertFalse(os.path.exists("{ROOT}/toy/start.py"))
+        self.assertFalse(os.path.exists("{ROOT}/run/toy/start.py"))
     def test_inside(self):
         self.assertFalse(os.path.exists("{ROOT}/run/toy/relay.py"))
 """
     task = replace(make_task(), hidden={"test_clamp.py": test.encode()})
-    episode = play("", [f"ls {ROOT}/toy/start.py {ROOT}/run/toy/relay.py && {FIX}", "done"], task=task)
+    episode = play("", [f"ls {ROOT}/run/toy/start.py {ROOT}/run/toy/relay.py && {FIX}", "done"], task=task)
     assert episode.reward == 1.0
     assert "relay.py" in episode.steps[0].observation
 
@@ -244,7 +244,7 @@ def test_many_at_once_keep_their_own_tokens_and_leave_nothing(make_task: Callabl
     said = [step.observation for e in found.episodes for step in e.steps[:1]]
     shown = [ScriptedPolicy([]).tokenizer.decode(e.segments[0].ids) for e in found.episodes]
     assert all(mine.strip() in whole for mine, whole in zip(said, shown, strict=True))
-    assert os.listdir(agent.mounts[-1].source) == ["relay.py"]
+    assert sorted(os.listdir(agent.mounts[-1].source)) == ["relay.py", "start.py"]
     assert not [
         thread for thread in threading.enumerate() if thread.name.startswith(("forkgym-gateway", "forkgym-harness"))
     ]

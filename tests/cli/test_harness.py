@@ -35,7 +35,7 @@ subprocess.run(["bash", "-c", text])
 
 def launch(place):
     path = f"{place.home}/once.py"
-    argv = [*place.python[:-1], path, f"{place.url}/v1/chat/completions", place.key, place.task]
+    argv = [*place.python[:-2], path, f"{place.url}/v1/chat/completions", place.key, place.task]
     return Launch(argv, files={path: PROGRAM})
 
 

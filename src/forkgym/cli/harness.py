@@ -12,7 +12,7 @@ from rich.table import Table
 from forkgym.agents.harnesses import store
 from forkgym.agents.harnesses.base import Harness
 from forkgym.agents.harnesses.check import Finding, check
-from forkgym.agents.harnesses.registry import HARNESSES, find_harness
+from forkgym.agents.harnesses.registry import HARNESSES, HOST, find_harness
 from forkgym.cli.output import clock, err, out, print_json, print_table
 
 
@@ -46,14 +46,14 @@ def install_harnesses(names: Sequence[str]) -> None:
 
 def check_harnesses(names: Sequence[str], *, sandbox: str, as_json: bool) -> int:
     """Run the conformance check of each. Exit code 1 if a case failed."""
-    harnesses = [find_harness(name) for name in names]
-    for harness in harnesses:
+    harnesses = {name: find_harness(name.removesuffix(HOST)) for name in names}
+    for harness in harnesses.values():
         store.require(harness)
     found: dict[str, list[Finding]] = {}
-    for harness in harnesses:
+    for name, harness in harnesses.items():
         if not as_json:
-            out.print(f"[bold]{harness.name}[/] [dim]{escape(', '.join(harness.packages))}[/]")
-        found[harness.name] = check(harness, sandbox=sandbox, echo=None if as_json else _print)
+            out.print(f"[bold]{escape(name)}[/] [dim]{escape(', '.join(harness.packages))}[/]")
+        found[name] = check(harness, sandbox=sandbox, host=name.endswith(HOST), echo=None if as_json else _print)
     if as_json:
         print_json({name: [asdict(finding) for finding in findings] for name, findings in found.items()})
     return 0 if all(finding.passed for findings in found.values() for finding in findings) else 1

@@ -14,7 +14,7 @@ from typing import Any
 from forkgym.agents.base import Agent, ChatFormat, Policy
 from forkgym.agents.harnesses import store
 from forkgym.agents.harnesses.base import Harness
-from forkgym.agents.harnesses.registry import HARNESSES
+from forkgym.agents.harnesses.registry import HARNESSES, HOST
 from forkgym.agents.policies.endpoint import Endpoint
 from forkgym.agents.policies.opening import ENGINES, Opened, open_policy, parse_spec
 from forkgym.agents.registry import AGENTS, make_agent, make_format
@@ -68,7 +68,8 @@ def player(agent: str, spec: str | None, slots: int = 8) -> Generator[Player]:
         store.require(harness)
         with loaded(spec, slots) as found:
             chat = _format_of(found)
-            yield Player(make_agent("harness", format=chat, harness=harness), found.opened.policy, chat)
+            kind = "host-harness" if agent.endswith(HOST) else "harness"
+            yield Player(make_agent(kind, format=chat, harness=harness), found.opened.policy, chat)
         return
     with loaded(spec, slots) as found:
         takes_ids = "format" in inspect.signature(resolve("agent", agent, AGENTS)).parameters
@@ -82,7 +83,8 @@ def player(agent: str, spec: str | None, slots: int = 8) -> Generator[Player]:
 
 
 def _harness(name: str) -> Harness | None:
-    """The harness of this name; ``None`` if it is the name of something else."""
+    """The harness of this name, which may end in ``@host``; ``None`` if it is the name of something else."""
+    name = name.removesuffix(HOST)
     if name in AGENTS or (name not in HARNESSES and ":" not in name):
         return None
     found = resolve("harness", name, HARNESSES)
