@@ -41,7 +41,6 @@ class Watch:
             now, ended = time.monotonic(), self._session.ended
             if ended != told:
                 since, told = now, ended
-            self.stalled = not ended and self._session.idle > self._stall
+            self.stalled = self.stalled or (not ended and self._session.idle > self._stall)
             if self.stalled or (ended and now - since > (_CONTEXT_GRACE if ended == "context" else _GRACE)):
-                self._end()
-                break
+                self._end()  # again until it has ended: it may not even have begun yet

@@ -38,7 +38,7 @@ while True:
         time.sleep(600)
     if text == "nonsense":
         asked.write("nonsense\\n"); asked.flush()
-    asked.write(json.dumps({"command": text, "timeout": 1, "env": {"PAGER": "cat"}}) + "\\n")
+    asked.write(json.dumps({"command": text, "timeout": 4, "env": {"PAGER": "cat"}}) + "\\n")
     asked.flush()
     line = told.readline()
     messages += [{"role": "assistant", "content": text}, {"role": "user", "content": line}]
@@ -72,13 +72,13 @@ def play(make_env: Callable[..., CodingEnv]) -> Callable[..., Episode]:
 
 def test_commands_run_in_the_sandbox_and_the_work_is_graded(play: Callable[..., Episode]) -> None:
     here = os.getcwd()
-    episode = play([f"{FIX}; pwd; echo $PAGER; ls {here}; exit 3", "sleep 5", "done"])
+    episode = play([f"{FIX}; pwd; echo $PAGER; ls {here}; exit 3", "sleep 60", "done"])
     assert (episode.status, episode.reason, episode.reward) == ("finished", "submitted", 1.0), episode.detail
     first, second, _ = (step.observation for step in episode.steps)
     answer = json.loads(first)
     assert answer["output"].startswith("/work\ncat\nls: cannot access")
     assert answer["returncode"] == 3
-    assert "timed out after 1 seconds" in json.loads(second)["exception_info"]
+    assert "timed out after 4 seconds" in json.loads(second)["exception_info"]
 
 
 @pytest.mark.parametrize(
