@@ -41,6 +41,22 @@ KINDS: tuple[StreamKind, ...] = ("main", "subagent", "side")
 _TAIL = 1500  # characters of a harness's last words
 _LIMITS: Mapping[str, TruncationReason] = {"calls": "turns", "tokens": "tokens", "context": "context"}
 _AWKWARD = ("-", "@", "/", "!", "#")  # at the start of a prompt, command lines take them for something else
+# The relay is known by its command line, which the harness cannot change as it could a file with a process id. It may
+# have been stopped, so it is told to continue.
+_TAKE_DOWN = """
+for process in /proc/[0-9]*; do
+    line=; id=${process#/proc/}
+    { read -r line < "$process/cmdline"; } 2>/dev/null
+    case $line in *"$1"*) ;; *) continue;; esac
+    [ "$id" = $$ ] && continue
+    kill -s TERM "$id"; kill -s CONT "$id"
+    for i in 1 2 3 4 5 6 7 8 9 10; do
+        kill -s 0 "$id" || continue 2
+        sleep 0.1
+    done
+    kill -s KILL "$id"
+done
+"""
 
 
 class HarnessAgent:
@@ -147,12 +163,11 @@ class HarnessAgent:
         launch = self.harness.launch(place)
         for path, text in launch.files.items():
             box.write_file(path, text.encode())
-        pidfile = f"{home}/.forkgym-{self.name}.pid"
-        relay = [*python, f"{self._run}/{RELAY.name}", f"{self._run}/{socket}", str(PORT), pidfile]
+        relay = f"{self._run}/{RELAY.name}"
         seconds = env.left.seconds
-        with Watch(session, self._stall, lambda: _take_down(box, pidfile)) as watch:
+        with Watch(session, self._stall, lambda: _take_down(box, relay)) as watch:
             result = box.exec(
-                [*relay, *launch.argv],
+                [*python, relay, f"{self._run}/{socket}", str(PORT), *launch.argv],
                 cwd=env.task.workdir,
                 env=launch.env,
                 timeout=math.inf if seconds is None else max(seconds, 0.001),
@@ -211,10 +226,10 @@ def safe(task: str) -> str:
     return f"Task: {task}" if task.startswith(_AWKWARD) else task
 
 
-def _take_down(box: Sandbox, pidfile: str) -> None:
-    """Tell the relay to end the harness; its command then returns."""
+def _take_down(box: Sandbox, relay: str) -> None:
+    """Make the relay take the harness along, and kill it if it does not; the command of both returns."""
     with suppress(SandboxError):
-        box.exec(("/bin/sh", "-c", 'kill "$(cat "$0")"', pidfile))
+        box.exec(("/bin/sh", "-c", _TAKE_DOWN, "sh", relay), timeout=10)
 
 
 def _tail(result: ExecResult) -> str:

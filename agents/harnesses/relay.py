@@ -1,6 +1,6 @@
 """Runs inside the sandbox, by itself: the gateway's socket on loopback, and the harness as its child.
 
-    python3 relay.py SOCKET PORT PIDFILE COMMAND...
+    python3 relay.py SOCKET PORT COMMAND...
 
 It ends when the harness ends, with the same exit code, and takes the harness's processes along. SIGTERM ends both.
 Only the standard library, and nothing of ForkGym: it is copied into the sandbox as it is.
@@ -13,7 +13,6 @@ import contextlib
 import os
 import signal
 import sys
-from pathlib import Path
 
 _CHUNK = 1 << 16
 
@@ -41,7 +40,7 @@ async def _serve(socket: str, reader: asyncio.StreamReader, writer: asyncio.Stre
             end.close()
 
 
-async def main(socket: str, port: int, pidfile: str, command: list[str]) -> None:
+async def main(socket: str, port: int, command: list[str]) -> None:
     """Serve until ``command`` has ended; then exit with its code, 128 + N for a death by signal N."""
     loop = asyncio.get_running_loop()
     await asyncio.start_server(lambda r, w: _serve(socket, r, w), "127.0.0.1", port)
@@ -52,11 +51,10 @@ async def main(socket: str, port: int, pidfile: str, command: list[str]) -> None
             os.killpg(child.pid, signal.SIGKILL)
 
     loop.add_signal_handler(signal.SIGTERM, stop)
-    Path(pidfile).write_text(str(os.getpid()))
     code = await child.wait()
     stop()  # what it started in its own process group goes with it
     os._exit(code if code >= 0 else 128 - code)  # open connections lead nowhere any more
 
 
 if __name__ == "__main__":
-    asyncio.run(main(sys.argv[1], int(sys.argv[2]), sys.argv[3], sys.argv[4:]))
+    asyncio.run(main(sys.argv[1], int(sys.argv[2]), sys.argv[3:]))
