@@ -50,6 +50,13 @@ def test_names_open_episodes(hosted):
     assert list(one.gateway.sessions.values()) == [one.session]
 
 
+def test_a_key_that_is_the_name_of_another_episode_means_nothing(hosted):
+    _, visitors, _, ask = hosted
+    assert ask("a").status == 200
+    assert [ask("b", key="a", user=str(i)).status for i in range(2)] == [200, 200]
+    assert [len(visitors.admit(name).calls) for name in ("a", "b")] == [1, 2]
+
+
 def test_what_is_open_is_bounded(hosted):
     one, _, ended, ask = hosted
     for name in "abc":
