@@ -158,20 +158,35 @@ def locked(root: Path, exclusive: bool = False, patience: float = LOCK_PATIENCE)
 
 
 def _lock(handle: int, kind: int, path: Path, patience: float) -> None:
-    """``flock`` with an end to the waiting, which the system call does not offer."""
-    deadline, pause = time.monotonic() + patience, 0.0005
+    """``flock`` with an end to the waiting, which the system call does not offer.
+
+    What counts is the time slept here: a machine that stood still in the meantime is no holder that hangs.
+    """
+    slept, pause = 0.0, 0.0005
     while True:
         try:
             fcntl.flock(handle, kind | fcntl.LOCK_NB)
             return
         except BlockingIOError:
-            if time.monotonic() > deadline:
+            if slept > patience:
                 raise SandboxTimeoutError(
-                    f"{path} was held by another process for {patience:g} s. End the process that `fuser -v {path}` "
-                    f"names if it hangs, or set {ENVIRONMENT} to another directory"
+                    f"{path} was held by {_holder(handle)} for {patience:g} s. End it if it hangs (`fuser -v {path}` "
+                    f"names all that have the file open), or set {ENVIRONMENT} to another directory"
                 ) from None
         time.sleep(pause)
+        slept += pause
         pause = min(2 * pause, 0.02)
+
+
+def _holder(handle: int) -> str:
+    """Who took the lock of this open file, by the list of the kernel. A forked child can keep it for a dead parent."""
+    inode = f":{os.fstat(handle).st_ino}"
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/locks").read_text().splitlines():
+            _, kind, _, _, pid, file, *_ = line.split()
+            if kind == "FLOCK" and file.endswith(inode):
+                return f"process {pid}" + (", which is gone, or a child of it" if _start_time(int(pid)) is None else "")
+    return "another process"
 
 
 def owner_alive(path: StrPath) -> bool:

@@ -241,11 +241,25 @@ def test_waiting_for_the_lock_has_an_end_that_names_it(root):
         pass
     with pytest.raises(SandboxTimeoutError) as told, state.locked(root, exclusive=True, patience=0.05):
         pass
-    assert str(root / "lock") in str(told.value)
+    assert f"{root / 'lock'} was held by process {holder.pid} for" in str(told.value)
     assert "set FORKGYM_STATE to another directory" in str(told.value)
     finish(holder)
     with state.locked(root, exclusive=True, patience=5.0):
         pass
+
+
+def test_time_in_which_the_waiting_process_stood_still_does_not_count(root):
+    program = "import sys\nfrom pathlib import Path\nfrom forkgym.sandboxes import state\nprint('waits', flush=True)\n"
+    program += f"with state.locked(Path({str(root)!r}), patience=2.0): print('held')"
+    with state.locked(root, exclusive=True):
+        waiting = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
+        assert waiting.stdout is not None
+        assert waiting.stdout.readline() == "waits\n"
+        waiting.send_signal(signal.SIGSTOP)
+        time.sleep(2.5)
+        waiting.send_signal(signal.SIGCONT)
+        time.sleep(0.1)
+    assert waiting.communicate(timeout=30)[0] == "held\n"
 
 
 AWKWARD_TREE = r"""

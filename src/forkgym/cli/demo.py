@@ -116,9 +116,9 @@ def _before(plan: _Plan, view: LiveView) -> list[Episode]:
         view.finish("before", "kept from before the interruption")
         return read_episodes(path).episodes
     view.start("before", note="loading the model")
-    grpo, recipe, solved = engine("grpo"), plan.grpo, 0
+    recipe, solved = plan.grpo, 0
     language = engine("models").load_model(recipe.model, recipe.seed)
-    player = grpo.make_player(recipe, language)
+    player = engine("loop").make_player(recipe, language)
     done: list[Episode] = []
     total = len(list(player.tasks("eval"))[: recipe.eval.max_tasks])
 
