@@ -24,7 +24,7 @@ from forkgym.trainers.kinds import PrivilegedInput
 from forkgym.trainers.logprobs import hidden_states
 from forkgym.trainers.models import choose_trained
 from forkgym.trainers.objectives import require_finite
-from forkgym.trainers.recipe import CriticSection
+from forkgym.trainers.sections import CriticSection
 from forkgym.trainers.sequences import Estimates
 from forkgym.trainers.update import Scorer, autocast, finish
 

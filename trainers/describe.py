@@ -2,15 +2,9 @@
 
 from __future__ import annotations
 
-from forkgym.trainers.recipe import (
-    GrpoRecipe,
-    ObjectiveSection,
-    OnlineRecipe,
-    PpoRecipe,
-    Recipe,
-    RewardSection,
-    SftRecipe,
-)
+from forkgym.trainers.loss_sections import ObjectiveSection
+from forkgym.trainers.recipe import GrpoRecipe, OnlineRecipe, PpoRecipe, Recipe, SftRecipe
+from forkgym.trainers.sections import RewardSection
 
 _STD = {
     "sample": "the group's sample standard deviation (divisor n-1)",

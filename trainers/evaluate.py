@@ -10,7 +10,7 @@ from forkgym.agents.base import Episode, SamplingParams
 from forkgym.trainers.metrics import Clock, episode_metrics
 from forkgym.trainers.plan import eval_jobs
 from forkgym.trainers.player import Player
-from forkgym.trainers.recipe import EvalSection, SamplingSection
+from forkgym.trainers.sections import EvalSection, SamplingSection
 
 
 @dataclass(frozen=True)

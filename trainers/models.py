@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from forkgym.agents.models import LanguageModel, load_language_model
 from forkgym.errors import ConfigError
-from forkgym.trainers.recipe import ModelSection
+from forkgym.trainers.sections import ModelSection
 
 
 def load_model(section: ModelSection, seed: int = 0) -> LanguageModel:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from forkgym.trainers.recipe import MonitorSection
+from forkgym.trainers.sections import MonitorSection
 
 
 def signs(section: MonitorSection, rows: Sequence[Mapping[str, Any]]) -> list[str]:

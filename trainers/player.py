@@ -18,7 +18,7 @@ from forkgym.agents.collect import Collection, Job, collect
 from forkgym.agents.ledger import Retries
 from forkgym.agents.policies.hf import HFPolicy
 from forkgym.envs.core import CodingEnv
-from forkgym.trainers.recipe import EnvSection
+from forkgym.trainers.sections import EnvSection
 
 Split = Literal["train", "eval"]
 

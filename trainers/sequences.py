@@ -12,7 +12,7 @@ from torch import Tensor
 from forkgym.agents.base import Episode
 from forkgym.trainers.advantages import gae
 from forkgym.trainers.base import Batch
-from forkgym.trainers.recipe import GaeSection
+from forkgym.trainers.loss_sections import GaeSection
 
 
 @dataclass(frozen=True)

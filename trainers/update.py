@@ -15,6 +15,7 @@ from forkgym.trainers.base import Batch
 from forkgym.trainers.batch import micro_batches, select_rows
 from forkgym.trainers.errors import NonFiniteError
 from forkgym.trainers.logprobs import token_logprobs
+from forkgym.trainers.loss_sections import ObjectiveSection
 from forkgym.trainers.objectives import (
     correction_weights,
     kl_penalty,
@@ -23,7 +24,8 @@ from forkgym.trainers.objectives import (
     token_weights,
 )
 from forkgym.trainers.policy_losses import Tokens, episode_log_ratios, policy_loss
-from forkgym.trainers.recipe import ObjectiveSection, OnlineRecipe, OptimizerSection
+from forkgym.trainers.recipe import OnlineRecipe
+from forkgym.trainers.sections import OptimizerSection
 
 
 def make_optimizer(model: Any, section: OptimizerSection) -> torch.optim.AdamW:

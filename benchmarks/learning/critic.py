@@ -27,10 +27,11 @@ from forkgym.trainers import checkpoint
 from forkgym.trainers.batch import build_batch, keep_trainable
 from forkgym.trainers.critic import explained_variance, make_critic, privileged_inputs, states
 from forkgym.trainers.kinds import PrivilegedInput
+from forkgym.trainers.loss_sections import GaeSection
 from forkgym.trainers.metrics import read_metrics
 from forkgym.trainers.models import load_model
-from forkgym.trainers.recipe import CriticSection, GaeSection
 from forkgym.trainers.recipe_file import load_ppo
+from forkgym.trainers.sections import CriticSection
 from forkgym.trainers.sequences import Sequences, estimate, rewards
 
 ROOT = Path(__file__).parent.parent.parent

@@ -25,7 +25,7 @@ from forkgym.trainers.checkpoint import (
 )
 from forkgym.trainers.errors import CheckpointError
 from forkgym.trainers.models import load_model
-from forkgym.trainers.recipe import ModelSection, OptimizerSection
+from forkgym.trainers.sections import ModelSection, OptimizerSection
 from forkgym.trainers.update import make_optimizer
 
 Made = tuple[Any, torch.optim.Optimizer]

@@ -23,9 +23,11 @@ from forkgym.trainers.critic import (
     value_loss,
 )
 from forkgym.trainers.errors import TrainerError
+from forkgym.trainers.loss_sections import GaeSection
 from forkgym.trainers.models import load_model
 from forkgym.trainers.policy_losses import Tokens, policy_loss
-from forkgym.trainers.recipe import CriticSection, GaeSection, ModelSection, PpoRecipe
+from forkgym.trainers.recipe import PpoRecipe
+from forkgym.trainers.sections import CriticSection, ModelSection
 from forkgym.trainers.sequences import Estimates, Sequences, estimate, rewards
 from forkgym.trainers.update import Scorer, make_optimizer
 

@@ -12,7 +12,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from forkgym.agents.models import compute_dtype, refuse_rescaled_logits
 from forkgym.errors import ConfigError
 from forkgym.trainers.models import choose_trained, load_model, swapped_in, trained_weights
-from forkgym.trainers.recipe import ModelSection
+from forkgym.trainers.sections import ModelSection
 
 
 def tiny(**options: Any) -> Any:

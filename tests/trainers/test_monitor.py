@@ -15,7 +15,8 @@ from forkgym.trainers.errors import CollapseError
 from forkgym.trainers.events import Event, Warned
 from forkgym.trainers.metrics import episode_metrics
 from forkgym.trainers.monitor import signs
-from forkgym.trainers.recipe import GrpoRecipe, MonitorSection
+from forkgym.trainers.recipe import GrpoRecipe
+from forkgym.trainers.sections import MonitorSection
 from forkgym.trainers.token_game import TokenGame
 
 HEALTHY = {"entropy": 1.0, "duplicate_rate": 0.1, "zero_signal_rate": 0.3, "tokens_per_episode": 100.0}

@@ -12,7 +12,7 @@ from forkgym.agents.loops.mix import MixAgent
 from forkgym.agents.loops.oracle import NopAgent
 from forkgym.sandboxes.base import Mount
 from forkgym.trainers.player import EnvPlayer
-from forkgym.trainers.recipe import EnvSection
+from forkgym.trainers.sections import EnvSection
 
 
 def test_what_agents_of_a_mix_must_see_is_mounted(tmp_path: Path) -> None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from forkgym.trainers.recipe import RECIPES, OptimizerSection
+from forkgym.trainers.recipe import RECIPES
 from forkgym.trainers.recipe_file import bundled
 from forkgym.trainers.reference import bundled_recipes, options_reference
+from forkgym.trainers.sections import OptimizerSection
 
 PAGE = Path(__file__).parents[2] / "docs" / "recipes.md"
 

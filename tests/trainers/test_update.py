@@ -16,7 +16,8 @@ from forkgym.trainers.base import Batch
 from forkgym.trainers.batch import build_batch
 from forkgym.trainers.errors import NonFiniteError
 from forkgym.trainers.models import load_model
-from forkgym.trainers.recipe import GrpoRecipe, ModelSection, OptimizerSection
+from forkgym.trainers.recipe import GrpoRecipe
+from forkgym.trainers.sections import ModelSection, OptimizerSection
 from forkgym.trainers.update import (
     Frozen,
     Scorer,
