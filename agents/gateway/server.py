@@ -22,6 +22,7 @@ import uvicorn
 from forkgym.agents.base import ChatEndpoint, ChatFormat, Policy, SamplingParams
 from forkgym.agents.errors import HarnessError
 from forkgym.agents.gateway.asgi import App, Host
+from forkgym.agents.gateway.connections import bounded
 from forkgym.agents.gateway.session import Session
 from forkgym.agents.gateway.sources import make_source
 from forkgym.errors import ConfigError
@@ -35,7 +36,8 @@ class Gateway:
     Listens on ``socket`` (a path where nothing is yet; anyone who may enter its folder may connect) or on ``host`` and
     ``port`` (0: any). ``concurrency`` calls run at once and ``queue`` more wait; further ones are told to come again. A
     stream that waits longer than ``ping`` seconds gets comments meanwhile. Bodies above ``body_limit`` bytes are
-    refused. ``model`` is the name that ``/v1/models`` shows.
+    refused. Of ``connections`` (twice ``concurrency`` + ``queue`` by default) one more closes the one that was idle
+    longest. ``model`` is the name that ``/v1/models`` shows.
     """
 
     def __init__(
@@ -49,6 +51,7 @@ class Gateway:
         model: str = "forkgym",
         concurrency: int = 64,
         queue: int = 256,
+        connections: int | None = None,
         ping: float = 10.0,
         body_limit: int = 64 * 2**20,
     ) -> None:
@@ -56,6 +59,9 @@ class Gateway:
             raise ConfigError("a gateway listens on a socket or on a port: give one of them")
         if concurrency < 1 or queue < 0:
             raise ConfigError(f"concurrency must be at least 1 and queue at least 0, not {concurrency} and {queue}")
+        self._connections = 2 * (concurrency + queue) if connections is None else connections
+        if self._connections < 1:
+            raise ConfigError(f"connections must be at least 1, not {connections}")
         self.model = model
         self.url = ""
         self.sessions: dict[str, Session] = {}
@@ -80,8 +86,9 @@ class Gateway:
     def __enter__(self) -> Gateway:
         listener = self._listen()
         config = uvicorn.Config(
-            self._app, http="h11", ws="none", lifespan="off", log_config=None, log_level="critical", access_log=False,
-            server_header=False, timeout_keep_alive=75, timeout_graceful_shutdown=1,
+            self._app, http=bounded(self._connections), ws="none", lifespan="off", log_config=None,
+            log_level="critical", access_log=False, server_header=False, timeout_keep_alive=75,
+            timeout_graceful_shutdown=1,
         )  # fmt: skip
         self._server = server = uvicorn.Server(config)
         self._thread = threading.Thread(
