@@ -51,7 +51,10 @@ class Host(Protocol):
 
 
 class App:
-    """Serves ``sessions``, by key. ``running`` counts calls that run or wait, those of clients that hung up too."""
+    """Serves ``sessions``, by key. ``running`` counts calls that run or wait, those of clients that hung up too.
+
+    ``tap`` is told the path, with its query, and the body of each request for a turn.
+    """
 
     def __init__(
         self, sessions: dict[str, Session], *, model: str, concurrency: int, queue: int, ping: float, body_limit: int
@@ -59,6 +62,7 @@ class App:
         self.sessions = sessions
         self.running = 0
         self.visitors: Host | None = None
+        self.tap: Callable[[str, bytes], object] | None = None
         self._model = model
         self._most = concurrency + queue
         self._ping, self._body_limit = ping, body_limit
@@ -142,6 +146,9 @@ class App:
         raise Refusal("unknown", f"{http.method} {http.url.path} is not served here")
 
     async def _sample(self, http: Http, send: Send, session: Session, found: Route, body: bytes) -> None:
+        if self.tap is not None:
+            below = http.url.path.removeprefix(session.path)
+            self.tap(f"{below}?{http.url.query}" if http.url.query else below, body)
         ticket = _ticket(http, found, body)
         work = self._work(lambda: _answer(session, found, ticket, body))
         await _Exchange(http, send, session, ticket, self._ping).run(work)

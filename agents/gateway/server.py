@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 import socket as sockets
 import threading
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -77,6 +77,10 @@ class Gateway:
     def host(self, visitors: Host) -> None:
         """Let ``visitors`` open an episode for every client that names one."""
         self._app.visitors = visitors
+
+    def tap(self, seen: Callable[[str, bytes], object]) -> None:
+        """Tell ``seen`` each request for a turn: its path below the episode's address, and its body."""
+        self._app.tap = seen
 
     @property
     def running(self) -> int:

@@ -7,9 +7,10 @@ known to the byte, and so are its ids and log-probabilities.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from forkgym.agents.base import Completion, Episode, Policy, SamplingParams, Segment
 from forkgym.agents.errors import PolicyError
@@ -17,11 +18,15 @@ from forkgym.agents.formats.chatml import ChatML
 from forkgym.agents.harnesses.agent import KINDS, HarnessAgent
 from forkgym.agents.harnesses.base import Harness
 from forkgym.agents.harnesses.host import HostAgent
+from forkgym.agents.harnesses.wires import Asked, compare
 from forkgym.agents.policies import scripted
 from forkgym.agents.policies.scripted import ScriptedPolicy
 from forkgym.envs.core import CodingEnv
 from forkgym.sandboxes.base import Limits
 from forkgym.tasks.base import Budget, Grading, Task
+
+if TYPE_CHECKING:
+    from forkgym.agents.gateway.server import Gateway
 
 _TEST = b"""import unittest, hello
 class Test(unittest.TestCase):
@@ -62,6 +67,21 @@ class _Witness:
         self.policy.close()
 
 
+class _Tapped(HarnessAgent):
+    """Remembers what the harness asked."""
+
+    @contextmanager
+    def _open(self, policy: Policy) -> Generator[tuple[Gateway, str]]:
+        self.asked: list[Asked] = []
+        with super()._open(policy) as (gateway, socket):
+            gateway.tap(lambda path, body: self.asked.append(Asked(path, body)))
+            yield gateway, socket
+
+
+class _TappedHost(_Tapped, HostAgent):
+    pass
+
+
 def check(
     harness: Harness,
     *,
@@ -70,9 +90,8 @@ def check(
     echo: Callable[[Finding], object] | None = None,
 ) -> list[Finding]:
     """Run all cases, with the harness in the sandbox or on the ``host``. Raises ``InstallError``, ``ConfigError``."""
-    agent = (HostAgent if host else HarnessAgent)(
-        ChatML(scripted.ByteTokenizer()), harness=harness, include=KINDS, stall=120.0
-    )
+    chat = ChatML(scripted.ByteTokenizer())
+    agent = (_TappedHost if host else _Tapped)(chat, harness=harness, include=KINDS, stall=120.0)
     found: list[Finding] = []
 
     def add(case: str, passed: bool, detail: str) -> None:
@@ -88,6 +107,10 @@ def check(
     add("the model read the ids on record", *_prompts(episode.segments, witness))
     add("log-probabilities and versions", *_numbers(episode.segments, witness))
     add("history is never taken for rewritten", *_forks(episode))
+    asked = agent.asked
+    add(
+        "streamed or whole, the same", *compare(asked, lambda: ScriptedPolicy(_script(harness)), chat, episode.segments)
+    )
     for case, policy, turns, wanted in _endings(harness):
         ended = _play(agent, policy, sandbox, turns=turns)
         add(case, (ended.status, ended.reason) == wanted, f"{_end(ended)} after {ended.metrics['seconds']:.1f} s")

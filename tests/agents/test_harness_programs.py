@@ -28,7 +28,7 @@ def require(name: str) -> None:
 def test_conforms(name: str) -> None:
     require(name)
     found = check(find_harness(name))
-    assert len(found) == 8
+    assert len(found) == 9
     assert [f"{finding.case}: {finding.detail}" for finding in found if not finding.passed] == []
 
 

@@ -130,10 +130,13 @@ def whole(reply: Reply) -> Mapping[str, Any]:
 def events(reply: Reply) -> Iterator[Event]:
     """The ``chat.completion.chunk`` objects: role, reasoning, text, calls in fragments, finish, and usage if wanted."""
     head = _head(reply, "chat.completion.chunk")
-    more = {"usage": None} if reply.request.usage else {}
+    more: dict[str, Any] = {"usage": None} if reply.request.usage else {}
+    first: dict[str, Any] = {"prompt_token_ids": list(reply.prompt_ids)} if reply.request.token_ids else {}
     for index, choice in enumerate(reply.choices):
         for delta in _deltas(choice):
-            yield None, {**head, "choices": [{"index": index, "delta": delta, "finish_reason": None}], **more}
+            chunk = {"choices": [{"index": index, "delta": delta, "finish_reason": None}]}
+            yield None, {**head, **chunk, **more, **first}
+            first = {}
         yield None, {**head, "choices": [{"index": index, "delta": {}, **_ending(reply, choice)}], **more}
     if reply.request.usage:
         yield None, {**head, "choices": [], "usage": _usage(reply)}
