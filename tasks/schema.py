@@ -15,8 +15,10 @@ from forkgym.sandboxes.limits import parse_limits
 from forkgym.sandboxes.yamltext import Document, Location, parse
 from forkgym.tasks.base import Budget, Grading
 from forkgym.tasks.errors import TaskFormatError
+from forkgym.tasks.kernels.spec import TESTS, AllowModel, ArgModel, CheckModel, KernelModel, MeasureModel, ShapesModel
 
 MAX_INSTRUCTION = 32_000
+KERNEL_TIMEOUT = 120.0
 
 
 def _relative(path: str) -> str:
@@ -106,11 +108,12 @@ class TaskModel(_Strict):
     user: Literal["agent", "root"] = "agent"
     env: dict[str, str] = {}
     submits: Literal["sources", "everything"] = "sources"
-    tools: Annotated[list[str], Field(min_length=1)] = ["bash", "view", "edit", "submit"]
+    tools: Annotated[list[str], Field(min_length=1)] | None = None
     limits: dict[str, Any] = {}
     budget: BudgetModel = BudgetModel()
     network: Literal["none"] = "none"
-    grading: GradingModel
+    grading: GradingModel | None = None
+    kernel: KernelModel | None = None
     params: dict[str, Any] = {}
     license: Annotated[str, Field(min_length=1)]
     source: Annotated[str, Field(min_length=1)]
@@ -146,8 +149,26 @@ class TaskModel(_Strict):
                 raise ValueError(f"variants share an id: {', '.join(twice)}")
         return self
 
+    @model_validator(mode="after")
+    def _judged_one_way(self) -> TaskModel:
+        if (self.grading is None) == (self.kernel is None):
+            raise ValueError("the key 'grading' is missing" if self.grading is None else "'kernel' grades by itself")
+        return self
+
     def build_limits(self) -> Limits:
         return parse_limits(self.limits)
+
+    def build_grading(self) -> Grading:
+        if self.kernel is not None:
+            options = {"kernel": self.kernel.model_dump(exclude_none=True)}
+            return Grading("kernel", TESTS, KERNEL_TIMEOUT, options)
+        assert self.grading is not None
+        return self.grading.build()
+
+    def build_tools(self) -> tuple[str, ...]:
+        if self.tools is not None:
+            return tuple(self.tools)
+        return ("bash", "view", "edit", *(["measure"] if self.kernel is not None else []), "submit")
 
 
 def read_model(text: str, name: str) -> tuple[TaskModel, Document]:
@@ -194,6 +215,12 @@ def _known(location: Location) -> list[str]:
         "budget": BudgetModel,
         "edits": EditModel,
         "variants": VariantModel,
+        "kernel": KernelModel,
+        "args": ArgModel,
+        "shapes": ShapesModel,
+        "check": CheckModel,
+        "measure": MeasureModel,
+        "allow": AllowModel,
     }
     owner = next((models[str(part)] for part in reversed(location[:-1]) if str(part) in models), TaskModel)
     return sorted(info.alias or name for name, info in owner.model_fields.items())

@@ -23,6 +23,7 @@ RUNNERS = {
     "cargo test": "forkgym.tasks.grading.compiled:CARGO",
     "ctest": "forkgym.tasks.grading.compiled:CTEST",
     "command": "forkgym.tasks.grading.commands:COMMAND",
+    "kernel": "forkgym.tasks.grading.kernel:run",
     "harbor": "forkgym.tasks.importers.harbor_runner:run",
     "swebench": "forkgym.tasks.importers.swebench_runner:run",
 }
