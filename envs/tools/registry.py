@@ -12,6 +12,7 @@ TOOLS = {
     "bash": "forkgym.envs.tools.bash:Bash",
     "view": "forkgym.envs.tools.view:View",
     "edit": "forkgym.envs.tools.edit:Edit",
+    "measure": "forkgym.envs.tools.measure:Measure",
     "search": "forkgym.envs.tools.search:Search",
     "submit": "forkgym.envs.tools.submit:Submit",
 }

@@ -7,7 +7,10 @@ import gymnasium.envs.registration as _registration
 
 __version__ = "0.1.0"
 
-ENV_IDS = {"forkgym/SWE-v0": {"tasks": "swe/*"}}
+ENV_IDS = {
+    "forkgym/SWE-v0": {"tasks": "swe/*"},
+    "forkgym/Kernel-v0": {"tasks": "kernel/*", "reward": "kernel"},
+}
 
 for _id, _options in ENV_IDS.items():
     if _id not in _registration.registry:

@@ -90,7 +90,7 @@ class _Session:
         """The runner's records. Raises ``GradingError`` if it broke."""
         text = build.job_text(self.spec, self.shapes, steps, self.paths, core)
         # A copy: whoever was forked while the file was written may still hold it open, and it would not be run.
-        start = ("/bin/sh", "-c", 'cp "$0" "$0.run" && exec "$0.run"', self.runner)
+        start = ("/bin/sh", "-c", 'cp "$0" "$0.$$" && exec "$0.$$"', self.runner)
         result = self.box.exec(
             start, stdin=text.encode(), timeout=self.limit, cwd="/", user="root", max_output=_MAX_REPORT
         )

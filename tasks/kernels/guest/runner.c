@@ -61,6 +61,11 @@ static int64_t now(clockid_t clock) {
     return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
+static void end_workers(void) {
+    for (int i = 0; i < WORKERS; i++)
+        if (workers[i].pid && !kill(workers[i].pid, SIGKILL)) waitpid(workers[i].pid, NULL, 0);
+}
+
 static enum outcome ended(struct worker *w) {
     w->pid = 0;
     return CRASHED;
@@ -95,6 +100,7 @@ static void start(enum who who, const char *path, const char *function) {
     fflush(stdout);
     if ((w->pid = fork()) < 0) broken("fork");
     if (w->pid == 0) {
+        memset(workers, 0, sizeof workers); /* it ends nobody */
         int high = fcntl(arena_fd, F_DUPFD, 100), null = open("/dev/null", O_RDWR);
         int ask_end = fcntl(ask[0], F_DUPFD, 100), done_end = fcntl(done[1], F_DUPFD, 100);
         for (int fd = 0; fd < 3; fd++) dup2(null, fd);
@@ -282,6 +288,7 @@ int main(void) {
     int core, n_shapes, n_steps, shape, dist, placement, rounds;
     prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
     signal(SIGPIPE, SIG_IGN);
+    atexit(end_workers);
     need(scanf("%" SCNu64 " %d %" SCNd64 " %127s", &random_state, &core, &timeout_ns, function), 4);
     for (int i = 0; i <= REFERENCE; i++) need(scanf("%255s", paths[i]), 1);
     read_parameters();

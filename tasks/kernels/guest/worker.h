@@ -94,6 +94,7 @@ static void work(const char *library, const char *name, int arena, const size_t 
     if (!map_slots(arena, slots, n, starts)) _exit(4);
     /* Where the sandbox knows one user only this fails; the filter below is the wall, and this a second one. */
     if (getuid() == 0 && !setgroups(0, NULL) && !setresgid(NOBODY, NOBODY, NOBODY)) (void)!setresuid(NOBODY, NOBODY, NOBODY);
+    prctl(PR_SET_PDEATHSIG, SIGKILL); /* also if the runner is killed while this one is stopped */
     set_limit(RLIMIT_CORE, 0);
     set_limit(RLIMIT_FSIZE, 0);
     set_limit(RLIMIT_AS, 1ul << 30);
