@@ -45,7 +45,10 @@ def _interposed(spec: KernelModel, facts: Facts) -> str:
 
 def _at_load(spec: KernelModel, facts: Facts) -> str:
     wrong = re.findall(r"\((INIT|INIT_ARRAY|PREINIT_ARRAY|FINI|FINI_ARRAY)\)", facts.sections.get("dynamic", ""))
-    wrong += ["IFUNC"] if re.search("IRELATIV", facts.sections.get("relocations", "")) else []
+    chosen = re.search("IRELATIV", facts.sections.get("relocations", "")) or re.search(
+        r"^\S+ i ", facts.sections.get("symbols", ""), re.MULTILINE
+    )
+    wrong += ["IFUNC"] if chosen else []
     return f"code runs when it is loaded ({', '.join(sorted(set(wrong)))})" if wrong else ""
 
 

@@ -51,8 +51,9 @@ def measure(
     if hacks := detectors.of_binary(spec, facts):
         return Measurement("honest", hacks[0], tuple(hacks))
     paths = build.place_trusted(box, task, spec, place, grading)
-    shapes = [*(spec.shapes.hidden if grading else spec.shapes.public)]
-    to_time = spec.shapes.to_time if grading else shapes[-1:]
+    # The largest first: what is wrong with it says more of why.
+    shapes = sorted(spec.shapes.hidden if grading else spec.shapes.public, key=spec.elements, reverse=True)
+    to_time = spec.shapes.to_time if grading else spec.shapes.public[-1:]
     trials = trial_steps(spec, len(shapes))
     timed = [build.Step(len(shapes) + i, 0, _ALIGNED, spec.measure.pairs) for i in range(len(to_time))]
     session = _Session(box, spec, [*shapes, *to_time], paths, f"{place}/runner", limit)

@@ -184,6 +184,10 @@ class KernelModel(_Strict):
         """Elements of this pointer in this shape."""
         return evaluate(self.args[name].size, shape)
 
+    def elements(self, shape: Mapping[str, int]) -> int:
+        """Elements of all pointers together."""
+        return sum(self.count(name, shape) for name in self.args)
+
     def below(self, name: str, shape: Mapping[str, int]) -> int:
         """The bound of an argument of kind index or offsets in this shape."""
         return evaluate(self.args[name].below or 0, shape)
