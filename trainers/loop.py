@@ -17,7 +17,6 @@ import torch
 
 from forkgym.agents.base import Episode, SamplingParams
 from forkgym.agents.models import LanguageModel, compute_dtype
-from forkgym.agents.policies.hf import HFPolicy
 from forkgym.agents.registry import make_agent, make_format
 from forkgym.errors import ConfigError
 from forkgym.trainers import checkpoint
@@ -26,6 +25,7 @@ from forkgym.trainers.base import Batch
 from forkgym.trainers.batch import build_batch, keep_trainable, split_members
 from forkgym.trainers.checkpoint import Part, TrainState
 from forkgym.trainers.describe import resolved
+from forkgym.trainers.engines import open_engine
 from forkgym.trainers.errors import CollapseError, InterruptedTraining, TrainerError
 from forkgym.trainers.evaluate import evaluate
 from forkgym.trainers.events import (
@@ -86,23 +86,15 @@ class Learner:
 
 
 def make_player(recipe: GrpoRecipe | PpoRecipe, language: LanguageModel, version: int = 0) -> EnvPlayer:
-    """Episodes in the recipe's environments, sampled by the model itself, whose weights have this ``version``."""
+    """Episodes in the recipe's environments, sampled by its engine with the model's weights, of this ``version``."""
     agent = make_agent(
         {"name": recipe.agent.name, **recipe.agent_options},
         format=make_format(recipe.agent.format, language.tokenizer),
     )
-    policy = HFPolicy(
-        language.model,
-        dtype=compute_dtype(recipe.model.dtype),
-        slots=recipe.rollout.concurrency,
-        context=recipe.sampling.context,
-        tokenizer=language.tokenizer,
-        version=version,
-    )
     return EnvPlayer(
         recipe.env,
         agent,
-        policy,
+        open_engine(recipe, language, version),
         reward=recipe.reward.spec,
         concurrency=recipe.rollout.concurrency,
         retries=recipe.rollout.retries,

@@ -7,20 +7,34 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import gymnasium as gym
 from torch import Tensor
 
 from forkgym import tasks
-from forkgym.agents.base import Agent, Episode, SamplingParams
+from forkgym.agents.base import Agent, Episode, Policy, SamplingParams
 from forkgym.agents.collect import Collection, Job, collect
 from forkgym.agents.ledger import Retries
-from forkgym.agents.policies.hf import HFPolicy
 from forkgym.envs.core import CodingEnv
+from forkgym.errors import ConfigError
 from forkgym.trainers.sections import EnvSection
 
 Split = Literal["train", "eval"]
+
+
+@runtime_checkable
+class Syncs(Policy, Protocol):
+    """A policy that can be trained: exact ids out, new weights in."""
+
+    @property
+    def busy_seconds(self) -> float:
+        """Wall seconds so far in which the model computed."""
+        ...
+
+    def update(self, weights: Mapping[str, Tensor]) -> int:
+        """Sample with these weights, by name, from now on; returns the new version."""
+        ...
 
 
 class Player(Protocol):
@@ -56,14 +70,15 @@ class Player(Protocol):
 class EnvPlayer:
     """Episodes in environments of the recipe, with the model as policy, or without one for scripted agents.
 
-    Takes charge of ``policy``. Raises ``ConfigError`` for options that the environment refuses.
+    Takes charge of ``policy``. Raises ``ConfigError`` for options that the environment refuses, and for a policy that
+    takes no new weights.
     """
 
     def __init__(
         self,
         env: EnvSection,
         agent: Agent,
-        policy: HFPolicy | None,
+        policy: Policy | None,
         *,
         reward: str | dict[str, Any] = "resolved",
         concurrency: int = 8,
@@ -72,6 +87,12 @@ class EnvPlayer:
     ) -> None:
         self._env = env
         self._agent = agent
+        if policy is not None and not isinstance(policy, Syncs):  # asked before a first step that would be lost
+            policy.close()
+            raise ConfigError(
+                f"{type(policy).__name__} takes no new weights, so nothing can be learnt from what it samples: "
+                "use rollout.engine hf or vllm"
+            )
         self._policy = policy
         self._reward = reward
         self._options: dict[str, Any] = {

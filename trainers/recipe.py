@@ -68,6 +68,12 @@ class OnlineRecipe(Run):
         return self.agent.options
 
     @model_validator(mode="after")
+    def _check_engine(self) -> OnlineRecipe:
+        if self.rollout.engine == "vllm" and self.model.name == "tiny-random":
+            raise ValueError("rollout.engine vllm reads a model's files, and tiny-random has none: use hf")
+        return self
+
+    @model_validator(mode="after")
     def _check_minibatches(self) -> OnlineRecipe:
         if self.batch.minibatches > self.rollout.groups * self.rollout.group_size:
             raise ValueError("batch.minibatches is larger than the number of episodes in a step")

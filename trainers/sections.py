@@ -12,6 +12,15 @@ from forkgym.trainers.kinds import PrivilegedInput
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=1)]
+_ENGINE_SETTINGS = {
+    "model": "model.name",
+    "dtype": "model.dtype",
+    "max_num_seqs": "rollout.concurrency",
+    "max_model_len": "sampling.context",
+    "logprobs_mode": "the trainer, which needs the probabilities that were sampled from",
+    "worker_extension_cls": "the trainer, which sends weights through it",
+    "generation_config": "the trainer, which samples as section sampling says",
+}
 
 
 class Section(BaseModel):
@@ -72,6 +81,11 @@ class SamplingSection(Section):
 class RolloutSection(Section):
     """How episodes are collected for one step."""
 
+    engine: Literal["hf", "vllm"] = "hf"
+    """What samples: ``hf``, the built-in one, or ``vllm`` (extra ``vllm``). Both get new weights after each step and
+    stamp their version on every token. A served endpoint is no choice: it takes no new weights."""
+    engine_options: dict[str, Any] = Field(default_factory=dict)
+    """More arguments of ``vllm.LLM``, such as ``{gpu_memory_utilization: 0.4}``."""
     groups: Count = 4
     group_size: Count = 8
     concurrency: Count = 8
@@ -79,6 +93,14 @@ class RolloutSection(Section):
     """A failed episode is played again this often; or by kind of failure, such as ``{sandbox: 2, engine: 1}``."""
     max_failed_share: Annotated[float, Field(ge=0, lt=1)] = 0.5
     """If more of a step's episodes fail than this, the run stops with the reasons."""
+
+    @model_validator(mode="after")
+    def _check(self) -> RolloutSection:
+        if self.engine == "hf" and self.engine_options:
+            raise ValueError("rollout.engine_options are those of vllm; set rollout.engine: vllm, or remove them")
+        if taken := sorted(set(self.engine_options) & _ENGINE_SETTINGS.keys()):
+            raise ValueError(f"rollout.engine_options.{taken[0]} is set by {_ENGINE_SETTINGS[taken[0]]}; remove it")
+        return self
 
 
 class RewardSection(Section):

@@ -17,7 +17,7 @@ from torch import Tensor
 from forkgym.agents.base import Episode, SamplingParams, Segment, Step
 from forkgym.agents.collect import Collection, Job
 from forkgym.agents.policies.hf import HFPolicy
-from forkgym.trainers.player import Split
+from forkgym.trainers.player import Split, Syncs
 
 TOKENS = 3
 Rule = Callable[[Job, Sequence[int]], float | None]
@@ -32,6 +32,7 @@ class TokenGame:
     """Each episode samples ``TOKENS`` ids after the first byte of its task's name; ``rule`` gives the reward.
 
     ``None`` from the rule is an episode that infrastructure failed. ``tells`` is what a critic may know of a job.
+    ``policy`` samples instead of the built-in engine.
     ``played`` lists the jobs in order. Episodes run one after the other, so a run is repeatable bit for bit.
     """
 
@@ -41,10 +42,11 @@ class TokenGame:
         rule: Rule = low_ids,
         tasks: Sequence[str] = ("a", "b", "c"),
         tells: Callable[[Job], Mapping[str, Any]] | None = None,
+        policy: Syncs | None = None,
     ) -> None:
         self.played: list[Job] = []
         self.closed = False
-        self._policy = HFPolicy(model, dtype=torch.float32, slots=1, context=16)
+        self._policy = policy or HFPolicy(model, dtype=torch.float32, slots=1, context=16)
         self._rule = rule
         self._tasks = tasks
         self._tells = tells
