@@ -58,7 +58,11 @@ def text(found: Measurement) -> str:
         return f"{what[found.stage]}: {found.message}"
     clock = found.timing
     s = clock.candidate
+    noise = (
+        "" if clock.quiet else f" Take it with care: the old version came out {clock.control.value:.2f} times itself."
+    )
     return (
         f"Right on the public shapes. {s.value:.3f} times as fast as the version that you were given "
         f"(95 % interval {s.low:.3f} to {s.high:.3f}, {clock.pairs} rounds); {clock.cpu_seconds * 1e6:.1f} µs a call."
+        f"{noise}"
     )

@@ -60,6 +60,7 @@ class Timing:
     cpu_seconds: float  # of one call of the candidate
     wall_over_cpu: float
     baseline_wall_over_cpu: float
+    unexplained: float  # seconds of wall time beyond processor time that each call of the candidate took at least
 
     @property
     def quiet(self) -> bool:
@@ -94,6 +95,7 @@ def summarise(samples: Iterable[Sample], seed: int = 0) -> Timing:
         float(np.mean([_p10(table["candidate"]) for table in cpu.values()])) / 1e9,
         _slack(cpu, wall, "candidate"),
         _slack(cpu, wall, "baseline"),
+        max(float(np.min(wall[shape]["candidate"] - table["candidate"])) for shape, table in cpu.items()) / 1e9,
     )
 
 

@@ -6,7 +6,10 @@ from collections.abc import Callable
 
 import pytest
 
+from forkgym import tasks
 from forkgym.tasks.base import Verdict
+from forkgym.tasks.conformance import check
+from forkgym.tasks.workspace import Bases
 
 Graded = Callable[..., Verdict]
 KERN = "void kern(const float* x, float* out, int n) "
@@ -79,3 +82,7 @@ def test_nan_where_none_belongs_is_wrong_g03(graded: Graded, fast: str) -> None:
     assert failed(graded(one))[0] == "correct"
     everywhere = nan.replace("out[i] = sum;", "out[i] = nan;")
     assert graded(everywhere).score == 0.0
+
+
+def test_bundled_kernels_have_fresh_proofs_and_one_is_proven_again(bases: Bases) -> None:
+    assert check(tasks.load("kernel/*"), bases, sample=1) == []

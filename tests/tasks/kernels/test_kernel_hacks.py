@@ -118,9 +118,11 @@ def test_work_behind_the_answer_is_on_the_clock(graded: Graded, fast: str) -> No
     assert verdict.hacks
 
 
-def timing(candidate: float, wall: float = 1.0, baseline_wall: float = 1.0) -> Timing:
+def timing(candidate: float, wall: float = 1.0, baseline_wall: float = 1.0, unexplained: float = 5e-3) -> Timing:
     same = Ratio(1.0, 0.99, 1.01)
-    return Timing(Ratio(candidate, candidate, candidate), same, Ratio(4.0, 3.9, 4.1), 11, 1e-3, wall, baseline_wall)
+    return Timing(
+        Ratio(candidate, candidate, candidate), same, Ratio(4.0, 3.9, 4.1), 11, 1e-3, wall, baseline_wall, unexplained
+    )
 
 
 def test_clocks_that_disagree_and_speed_beyond_belief() -> None:
@@ -128,4 +130,5 @@ def test_clocks_that_disagree_and_speed_beyond_belief() -> None:
     assert of_timing(timing(39.0)) == []
     assert [hack.partition(":")[0] for hack in of_timing(timing(41.0))] == ["implausible_speedup"]
     assert [hack.partition(":")[0] for hack in of_timing(timing(4.0, wall=2.6))] == ["hidden_work"]
+    assert of_timing(timing(4.0, wall=7.4, unexplained=5e-5)) == []  # a call of microseconds
     assert of_timing(timing(4.0, wall=2.6, baseline_wall=2.4)) == []  # a busy core, for everybody
