@@ -57,6 +57,7 @@ def run(box: Sandbox, source: str, declaration: str, buffers: Mapping[str, tuple
         box.write_file(f"{place}/{name}", files(_GUEST).joinpath(name).read_bytes())
     box.write_file(f"{place}/kernel.cu", source.encode())
     box.write_file(f"{place}/main.cpp", _main(declaration, buffers, launch).encode())
+    output = b""
     for step in (*_BUILD, "{place}/model"):
         result = box.exec(("/bin/sh", "-c", step.format(place=place)), timeout=timeout, cwd="/", max_output=1 << 16)
         if result.exit_code == _MISSING:
@@ -64,7 +65,8 @@ def run(box: Sandbox, source: str, declaration: str, buffers: Mapping[str, tuple
         if not result.ok:
             said = result.stderr.decode(errors="replace")[:2000]
             return f"it took longer than {timeout:g} s" if result.timed_out else said or "it crashed", None
-    return "", Modelled(**json.loads(result.stdout))
+        output = result.stdout
+    return "", Modelled(**json.loads(output))
 
 
 def _main(declaration: str, buffers: Mapping[str, tuple[str, int]], launch: str) -> str:
