@@ -110,6 +110,25 @@ class RayWorkers:
         return ray.remote(num_cpus=0, scheduling_strategy=there)(sweep).remote(processes)
 
 
+class Connection:
+    """Ray for several runs in a row: the one that is connected, or that of ``address``, or (``local``) one of its own.
+
+    Raises ``ConfigError`` if none answers at ``address``.
+    """
+
+    def __init__(self, address: str) -> None:
+        self._own = not ray.is_initialized()
+        self._folder = _connect(address) if self._own else None
+
+    def close(self) -> None:
+        """End what was begun; idempotent."""
+        if self._own:
+            ray.shutdown()
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+        self._own, self._folder = False, None
+
+
 class RayWorker:
     """The driver's side of one worker process; see ``forkgym.agents.crew.Worker``."""
 
@@ -281,8 +300,11 @@ def _connect(address: str | None) -> str | None:
             raise ConfigError("Ray is connected already; leave the address out, or call ray.shutdown() first")
         return None
     quiet = {"log_to_driver": False, "configure_logging": False}
-    if address is not None or os.environ.get("RAY_ADDRESS"):
-        ray.init(address=address, **quiet)
+    if address != "local" and (address is not None or os.environ.get("RAY_ADDRESS")):
+        try:
+            ray.init(address=address, **quiet)
+        except ConnectionError as error:
+            raise ConfigError(f"no Ray answers at {address or 'RAY_ADDRESS'!r}: {error}") from error
         return None
     folder = tempfile.mkdtemp(prefix="forkgym-ray-")
     ray.init(address="local", include_dashboard=False, _temp_dir=folder, **quiet)

@@ -99,6 +99,7 @@ def make_player(recipe: GrpoRecipe | PpoRecipe, language: LanguageModel, version
         concurrency=recipe.rollout.concurrency,
         retries=recipe.rollout.retries,
         max_failed_share=recipe.rollout.max_failed_share,
+        ray_address=recipe.rollout.ray_address,
     )
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Literal, Protocol, runtime_checkable
 
 import gymnasium as gym
@@ -14,12 +15,14 @@ from torch import Tensor
 
 from forkgym import tasks
 from forkgym.agents.base import Agent, Episode, Policy, SamplingParams
-from forkgym.agents.collect import Collection, Job, collect
+from forkgym.agents.collect import EXTRAS, Collection, Job, collect
 from forkgym.agents.ledger import Retries
 from forkgym.envs.core import CodingEnv
 from forkgym.errors import ConfigError
+from forkgym.registry import resolve
 from forkgym.trainers.sections import EnvSection
 
+CONNECTION = "forkgym.agents.ray_workers:Connection"
 Split = Literal["train", "eval"]
 
 
@@ -71,7 +74,8 @@ class EnvPlayer:
     """Episodes in environments of the recipe, with the model as policy, or without one for scripted agents.
 
     Takes charge of ``policy``. Raises ``ConfigError`` for options that the environment refuses, and for a policy that
-    takes no new weights.
+    takes no new weights. With ``ray_address`` the environments live in worker processes of that Ray (``auto``: the
+    cluster this machine belongs to, ``local``: one started here), and ask ``policy``, which stays in this process.
     """
 
     def __init__(
@@ -84,6 +88,7 @@ class EnvPlayer:
         concurrency: int = 8,
         retries: Retries = 1,
         max_failed_share: float = 0.5,
+        ray_address: str | None = None,
     ) -> None:
         self._env = env
         self._agent = agent
@@ -99,9 +104,13 @@ class EnvPlayer:
             "concurrency": concurrency,
             "retries": retries,
             "max_failed_share": max_failed_share,
+            "on": "threads" if ray_address is None else "ray",
         }
+        self._ray: Any = None
         try:
-            self._make("train").close()
+            self._maker("train")().close()
+            if ray_address is not None:
+                self._ray = resolve("workplace", "ray", {"ray": CONNECTION}, EXTRAS)(ray_address)
         except BaseException:
             self.close()
             raise
@@ -123,7 +132,7 @@ class EnvPlayer:
     ) -> Collection:
         return collect(
             jobs,
-            lambda: self._make(split),
+            self._maker(split),
             self._agent,
             self._policy,
             sampling=sampling,
@@ -139,14 +148,20 @@ class EnvPlayer:
     def close(self) -> None:
         if self._policy is not None:
             self._policy.close()
+        if self._ray is not None:
+            self._ray.close()
 
     def _split(self, split: Split) -> str:
         return self._env.split if split == "train" else self._env.eval_split
 
-    def _make(self, split: Split) -> CodingEnv:
+    def _maker(self, split: Split) -> Callable[[], CodingEnv]:
+        """Makes environments, here or in another process."""
         mounts = getattr(self._agent, "mounts", ())  # of harnesses
         options: dict[str, Any] = {"mounts": mounts, **self._env.options}
-        env: Any = gym.make(
-            self._env.id, tasks=self._env.tasks, split=self._split(split), reward=self._reward, **options
-        )
-        return env.unwrapped
+        options |= {"tasks": self._env.tasks, "split": self._split(split), "reward": self._reward}
+        return partial(_make, self._env.id, options)
+
+
+def _make(id: str, options: Mapping[str, Any]) -> CodingEnv:
+    env: Any = gym.make(id, **options)
+    return env.unwrapped

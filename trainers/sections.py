@@ -86,6 +86,9 @@ class RolloutSection(Section):
     stamp their version on every token. A served endpoint is no choice: it takes no new weights."""
     engine_options: dict[str, Any] = Field(default_factory=dict)
     """More arguments of ``vllm.LLM``, such as ``{gpu_memory_utilization: 0.4}``."""
+    ray_address: str | None = None
+    """Play in worker processes of Ray (extra ``ray``), each with its own sandboxes: ``auto`` for the cluster this
+    machine belongs to, ``local`` for one started here, or an address. The engine stays with the trainer."""
     groups: Count = 4
     group_size: Count = 8
     concurrency: Count = 8
