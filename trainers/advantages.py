@@ -7,6 +7,7 @@ Conventions differ between libraries under one name, so each is an explicit argu
 
 from __future__ import annotations
 
+from math import comb
 from typing import cast
 
 import torch
@@ -67,6 +68,39 @@ def component_advantage(parts: Tensor, weights: Tensor, group: Tensor, *, eps: f
         for part, weight in zip(parts.unbind(1), weights.to(torch.float64), strict=True)
     ]
     return torch.stack(columns).sum(0)
+
+
+def pass_at_k_advantage(reward: Tensor, group: Tensor, *, k: int, tolerance: float) -> Tensor:
+    """What a member adds to the best of ``k`` members of its group (PKPO, arXiv 2505.15201, leave-one-out form).
+
+    ``k`` times the mean, over the sets of ``k`` members that hold this one, of ``max(set) - max(set without it)``;
+    float64 [M]. Times the gradient of the episode's log pi (its tokens summed), its mean over members is an unbiased
+    gradient of the expected best of ``k`` (pass@k for rewards 0 and 1). ``k`` is at least 2. A group with
+    fewer than ``k`` scored members, or whose rewards lie within ``tolerance``, gives exactly 0.
+    """
+    if k < 2:
+        raise ValueError(f"k is {k}, but the best of one is the reward itself; give at least 2")
+    if not torch.isfinite(reward).all():
+        raise ValueError("a group member has no finite reward; leave out members that were not scored")
+    rewards = reward.to(torch.float64)
+    result = torch.zeros_like(rewards)
+    for label in _labels(group):
+        members = group == label
+        result[members] = _gain_of_best(rewards[members], k, tolerance)
+    return result
+
+
+def _gain_of_best(rewards: Tensor, k: int, tolerance: float) -> Tensor:
+    n = rewards.numel()
+    if n < k or _spread(rewards) <= tolerance:
+        return torch.zeros_like(rewards)
+    ordered, place = rewards.sort()
+    # Sets where the member of rank j is the best of the others: k - 2 more are chosen from the j below it.
+    sets = torch.tensor([comb(j, k - 2) for j in range(n)], dtype=torch.float64) * (n / comb(n, k))
+    gains = (ordered[:, None] - ordered[None, :]).tril() * sets[None, :]
+    result = torch.empty_like(rewards)
+    result[place] = gains.sum(1)
+    return result
 
 
 def has_signal(reward: Tensor, group: Tensor, tolerance: float) -> Tensor:

@@ -127,6 +127,9 @@ def _advantage(recipe: GrpoRecipe) -> str:
         text += f", over {_STD[advantage.std_kind]} + {advantage.eps:g}"
     if advantage.estimator == "gdpo":
         text += f", times its weight, added up ({_reward(recipe.reward)})"
+    if advantage.estimator == "pass_at_k":
+        text = f"pass_at_k: {advantage.k} times the mean over the sets of {advantage.k} members that hold the episode"
+        text += f" of the best reward ({_reward(recipe.reward)}) with it minus that without it"
     if advantage.baseline != "zero":
         text += f"; 0 for a group whose rewards lie within {advantage.tolerance:g}"
     if advantage.whitened:

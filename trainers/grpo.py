@@ -18,7 +18,7 @@ except ModuleNotFoundError as error:
 
 from forkgym.agents.base import Episode
 from forkgym.agents.models import LanguageModel
-from forkgym.trainers.advantages import component_advantage, group_advantage, whiten
+from forkgym.trainers.advantages import component_advantage, group_advantage, pass_at_k_advantage, whiten
 from forkgym.trainers.base import Batch
 from forkgym.trainers.batch import group_of_members, spread_to_tokens, tokens_of_members
 from forkgym.trainers.checkpoint import TrainState
@@ -84,6 +84,8 @@ class _Loop(Loop):
                 eps=section.eps,
                 tolerance=section.tolerance,
             )
+        elif section.k is not None:
+            each = pass_at_k_advantage(batch.reward, group, k=section.k, tolerance=section.tolerance)
         else:
             each = group_advantage(
                 batch.reward,

@@ -30,6 +30,7 @@ ESTIMATORS: dict[str, tuple[Baseline, StdKind]] = {
     "reinforce_pp": ("zero", "none"),
     "reinforce_pp_baseline": ("mean", "none"),
     "gdpo": ("mean", "sample"),
+    "pass_at_k": ("loo", "none"),
 }
 """Baseline and divisor of each advantage estimator."""
 WHITENED = ("reinforce_pp", "reinforce_pp_baseline", "gdpo")
@@ -40,7 +41,17 @@ class AdvantageSection(Section):
     """How rewards become advantages."""
 
     estimator: Literal[
-        "grpo", "dr_grpo", "rloo", "dapo", "maxrl", "opo", "reinforce", "reinforce_pp", "reinforce_pp_baseline", "gdpo"
+        "grpo",
+        "dr_grpo",
+        "rloo",
+        "dapo",
+        "maxrl",
+        "opo",
+        "reinforce",
+        "reinforce_pp",
+        "reinforce_pp_baseline",
+        "gdpo",
+        "pass_at_k",
     ] = "grpo"
     std: StdKind | None = None
     """Divisor of grpo and dapo; ``null`` takes the estimator's own (grpo and dapo: sample)."""
@@ -51,6 +62,8 @@ class AdvantageSection(Section):
     """Episodes cut off by a limit count with what they scored, or are left out of loss and baseline (``drop``)."""
     rounds: Count | None = None
     """dapo only: how often groups without signal are replaced by new ones within a step (default 3)."""
+    k: Annotated[int, Field(ge=2)] | None = None
+    """pass_at_k only: the size of the sets whose best member counts, at most ``rollout.group_size``; needed there."""
 
     @property
     def baseline(self) -> Baseline:
@@ -82,6 +95,8 @@ class AdvantageSection(Section):
             raise ValueError("eps has no effect without a deviation to divide by; remove it")
         if self.rounds is not None and self.estimator != "dapo":
             raise ValueError("rounds applies to the estimator dapo only; remove it")
+        if (self.estimator == "pass_at_k") != (self.k is not None):
+            raise ValueError("k is needed by the estimator pass_at_k and by nothing else")
         return self
 
 

@@ -96,6 +96,8 @@ class GrpoRecipe(OnlineRecipe):
             raise ValueError(
                 f"rollout.group_size is 1, but {self.advantage.estimator} compares the members of a group; give 2"
             )
+        if self.advantage.k is not None and self.advantage.k > self.rollout.group_size:
+            raise ValueError(f"advantage.k is {self.advantage.k}, above rollout.group_size {self.rollout.group_size}")
         return self
 
 

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from typing import Any
 
 import pytest
 import torch
 
-from forkgym.trainers.advantages import component_advantage, gae, group_advantage, has_signal, returns_to_go, whiten
+from forkgym.trainers.advantages import (
+    component_advantage,
+    gae,
+    group_advantage,
+    has_signal,
+    pass_at_k_advantage,
+    returns_to_go,
+    whiten,
+)
 
 KINDS: dict[str, dict[str, Any]] = {
     "grpo": {"baseline": "mean", "std": "sample"},
@@ -182,3 +191,48 @@ def test_check_10_statistics_ignore_masked_and_padded_entries() -> None:
 
 def test_whitening_equal_values_gives_zero() -> None:
     assert whiten(torch.full((1, 3), 0.1), torch.ones(1, 3, dtype=torch.bool)).tolist() == [[0.0, 0.0, 0.0]]
+
+
+def best_of(rewards: list[float], k: int) -> list[float]:
+    group = torch.zeros(len(rewards), dtype=torch.int64)
+    return pass_at_k_advantage(torch.tensor(rewards), group, k=k, tolerance=1e-4).tolist()
+
+
+def test_pass_at_k_by_hand() -> None:
+    assert best_of([0, 1, 0, 0], 2) == [0, 2, 0, 0]
+    assert best_of([1, 1, 0, 0], 2) == pytest.approx([4 / 3, 4 / 3, 0, 0])
+    assert best_of([0.25, 1, 0.5], 2) == pytest.approx([0, 1.25, 0.25])
+    assert best_of([1, 1, 1], 2) == [0, 0, 0]
+
+
+@pytest.mark.parametrize("k", [2, 3, 5])
+def test_pass_at_k_counts_the_sets_that_hold_a_member(k: int) -> None:
+    rewards = [0.25, 1.0, 0.5, 0.5, -1.0, 0.75]
+    for i, found in enumerate(best_of(rewards, k)):
+        others = [rewards[j] for j in range(len(rewards)) if j != i]
+        gains = [max(0.0, rewards[i] - max(rest)) for rest in itertools.combinations(others, k - 1)]
+        assert found == pytest.approx(k * sum(gains) / len(gains))
+
+
+@pytest.mark.parametrize("k", [2, 3])
+def test_pass_at_k_is_an_unbiased_gradient(k: int) -> None:
+    """Over all outcomes of 4 tries that succeed with probability p: d/dp of 1 - (1-p)^k is k (1-p)^(k-1)."""
+    p, found = 0.3, 0.0
+    for tries in itertools.product([0.0, 1.0], repeat=4):
+        chance = math.prod(p if r else 1 - p for r in tries)
+        score = [1 / p if r else -1 / (1 - p) for r in tries]
+        found += chance * sum(a * s for a, s in zip(best_of(list(tries), k), score, strict=True)) / 4
+    assert found == pytest.approx(k * (1 - p) ** (k - 1))
+
+
+def test_pass_at_k_of_a_group_that_lost_members() -> None:
+    """Two of the members of group 1 failed: fewer than k are left, and nothing is learnt from them."""
+    reward, group = torch.tensor([0.0, 1.0, 0.0, 1.0, 0.0]), torch.tensor([0, 1, 0, 0, 1])
+    assert pass_at_k_advantage(reward, group, k=3, tolerance=1e-4).tolist() == [0, 0, 0, 3, 0]
+
+
+def test_pass_at_k_refuses_one_and_nan() -> None:
+    with pytest.raises(ValueError, match="at least 2"):
+        best_of([1, 0], 1)
+    with pytest.raises(ValueError, match="no finite reward"):
+        best_of([1, math.nan], 2)

@@ -62,6 +62,7 @@ def weights(recipe: GrpoRecipe) -> bytes:
         ({"estimator": "reinforce_pp"}, {"loss": "reinforce"}),
         ({"estimator": "reinforce_pp_baseline"}, {"loss": "dppo"}),
         ({"estimator": "gdpo"}, {"loss": "dro"}),
+        ({"estimator": "pass_at_k", "k": 2}, {}),
         ({"estimator": "grpo"}, {"loss": "gspo"}),
         ({"estimator": "grpo"}, {"loss": "gmpo", "old_logprobs": "recompute"}),
     ],
