@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from forkgym.agents.base import Agent, ChatFormat, Policy
+from forkgym.agents.options import typed
 from forkgym.agents.tokenizers import Tokenizer
 from forkgym.errors import ConfigError
 from forkgym.registry import resolve
@@ -55,8 +56,13 @@ def make_format(spec: str | Mapping[str, Any], tokenizer: Tokenizer) -> ChatForm
 
 
 def make_agent(spec: str | Mapping[str, Any], **parts: Any) -> Agent:
-    """The agent of a name or a mapping; ``parts`` are live objects it needs, such as ``format``."""
+    """The agent of a name or a mapping; ``parts`` are live objects it needs, such as ``format``.
+
+    Raises ``ConfigError`` also for an option of another type than the agent takes.
+    """
     name, options = _split("agent", spec)
+    if options:
+        options = typed(name, resolve("agent", name, AGENTS, EXTRAS), options)
     return _build("agent", name, AGENTS, {**parts, **options})
 
 

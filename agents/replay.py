@@ -56,6 +56,22 @@ class Replay:
         return self.divergence is None
 
 
+def actionless(episode: Episode) -> str:
+    """Why an episode cannot be acted again; empty if it can: its steps are actions of the environment."""
+    if not episode.task:
+        return f"it belongs to no task (it was recorded by {episode.harness!r})"
+    for step in episode.steps:
+        match step.action:
+            case {"tool": str(), "arguments": dict()} | {"malformed": str()}:
+                continue
+            case _:
+                return (
+                    f"turn {step.turn} is no action of the environment (it was played by {episode.harness!r}); "
+                    "rescore works from what was submitted"
+                )
+    return ""
+
+
 def replay(episode: Episode, tasks: Spec, *, ignore: Sequence[str] = (), **options: Any) -> Replay:
     """Reset to the episode's task and seed, act its steps, and compare observations, files and the end.
 
@@ -66,7 +82,9 @@ def replay(episode: Episode, tasks: Spec, *, ignore: Sequence[str] = (), **optio
     machine fails, ``ResetError`` if it cannot begin.
     """
     masks = [_compiled(pattern) for pattern in ignore]
-    actions = [_action(episode, step) for step in episode.steps]
+    if why := actionless(episode):
+        raise ConfigError(f"episode {episode.id!r} cannot be acted again: {why}")
+    actions = [_action(step) for step in episode.steps]
     watch = any(step.tree for step in episode.steps)
     limits: dict[str, Any] = {"max_turns": len(actions) + 1, "max_seconds": A_DAY, "max_tokens": 1 << 60}
     settings: dict[str, Any] = {**options, **limits, "tree_digests": watch}
@@ -139,17 +157,10 @@ def _same(recorded: str, text: str, masks: Sequence[re.Pattern[str]]) -> bool:
     return recorded == shown
 
 
-def _action(episode: Episode, step: Step) -> ToolCall | Malformed:
-    match step.action:
-        case {"tool": str(tool), "arguments": dict()}:
-            return {"tool": tool, "arguments": dict(step.action["arguments"])}
-        case {"malformed": str(message)}:
-            return Malformed(message)
-        case _:
-            raise ConfigError(
-                f"episode {episode.id!r}: turn {step.turn} is no action of the environment (it was played by "
-                f"{episode.harness!r}), so it cannot be acted again; rescore works from what was submitted"
-            )
+def _action(step: Step) -> ToolCall | Malformed:
+    if "malformed" in step.action:
+        return Malformed(step.action["malformed"])
+    return {"tool": step.action["tool"], "arguments": dict(step.action["arguments"])}
 
 
 def _compiled(pattern: str) -> re.Pattern[str]:

@@ -70,6 +70,9 @@ class Rescorer:
         """
         if episode.status == "cancelled":
             return Rescored(episode, episode, "left", "it was cancelled")
+        if not episode.task:
+            why = f"it belongs to no task, so nothing says what it is worth (it was recorded by {episode.harness!r})"
+            return Rescored(episode, episode, "left", why)
         if episode.status == "failed" and (episode.submission is None or episode.ending is None):
             return Rescored(
                 episode, episode, "left", f"it failed ({episode.reason}) before there was anything to grade"

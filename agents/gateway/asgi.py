@@ -21,8 +21,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from forkgym.agents.gateway.answers import Ticket
-from forkgym.agents.gateway.dialects import chat
-from forkgym.agents.gateway.routes import Route, route, split
+from forkgym.agents.gateway.routes import Route, dialect_of, route, split
 from forkgym.agents.gateway.session import Session
 from forkgym.agents.gateway.wire import Dialect, Event, Refusal, parse_body
 
@@ -76,11 +75,14 @@ class App:
         http = Http(scope, receive)
         key, path = split(http.url.path)
         found = route(path) if http.method == "POST" else None
+        dialect = found.dialect if found else dialect_of(path)
         try:
             session = self._session(http, key)
             if found is None:
                 response = self._look(http, session, path)
             else:
+                if found.said.get("stream") and http.query_params.get("alt") != "sse":
+                    raise Refusal("malformed", "streams are sent as events only: ask for streamGenerateContent?alt=sse")
                 body = await self._body(http)
                 if found.counted is None:
                     await self._sample(http, send, self._needed(session, key), found, body)
@@ -89,9 +91,9 @@ class App:
         except ClientDisconnect:
             return
         except Refusal as refusal:
-            response = _refused(found.dialect if found else chat, refusal)
+            response = _refused(dialect, refusal)
         except Exception as error:
-            response = _refused(found.dialect if found else chat, _fault(error))
+            response = _refused(dialect, _fault(error))
         await response(scope, receive, send)
 
     def _session(self, http: Http, key: str) -> Session | None:

@@ -210,7 +210,7 @@ def normalise(messages: Sequence[Message]) -> list[Message]:
     Raises ``Refusal`` if there is no message, or an answer to a call that was not made.
     """
     if not messages:
-        raise Refusal("malformed", "messages: at least one is needed")
+        raise Refusal("malformed", "the conversation is empty: at least one message is needed")
     known: dict[str, tuple[str, str]] = {}
     normal: list[Message] = []
     count = 0

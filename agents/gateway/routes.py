@@ -42,6 +42,13 @@ def split(path: str) -> tuple[str, str]:
     return key, (rest[version.end() :] if version else rest).rstrip("/") or "/"
 
 
+def dialect_of(path: str) -> Dialect:
+    """In which dialect to refuse a path without key and version, which takes no requests."""
+    if re.match(r"/models/[^/]+:", path):
+        return gemini
+    return messages if re.match("/messages(/|$)", path) else chat
+
+
 def route(path: str) -> Route | None:
     """What a path without key and version takes; ``None`` if it takes no requests."""
     found = _GEMINI.fullmatch(path)

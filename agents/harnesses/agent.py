@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from forkgym.agents.base import ChatFormat, Episode, Policy, SamplingParams
 from forkgym.agents.errors import HarnessError, PolicyError
+from forkgym.agents.gateway.history import StreamKind
 from forkgym.agents.gateway.record import metrics, steps
 from forkgym.agents.harnesses import runtime, store
 from forkgym.agents.harnesses.base import CPU, PORT, ROOT, Harness, Place
@@ -32,7 +33,6 @@ from forkgym.sandboxes.base import ExecResult, Mount, Sandbox
 from forkgym.sandboxes.errors import SandboxError
 
 if TYPE_CHECKING:
-    from forkgym.agents.gateway.history import StreamKind
     from forkgym.agents.gateway.server import Gateway
     from forkgym.agents.gateway.session import Session
 

@@ -264,6 +264,18 @@ def test_run_takes_a_policy_by_engine(forkgym: Run, tmp_path: Path) -> None:
     assert episode["sampling"]["top_p"] == 1.0
 
 
+def test_agent_options_reach_the_agent(forkgym: Run, tmp_path: Path) -> None:
+    (tmp_path / "turns.yaml").write_text('- "```bash\\necho seen\\n```"\n- "```bash\\nsubmit\\n```"\n')
+    words = ["--agent", "bash", "--policy", "scripted:turns.yaml", "--agent-option", "system=Be $quick."]
+    done = forkgym("run", "swe/tiny/clamp/upper-bound", *words, "--json")
+    assert json.loads(done.stdout)["prompt"][0] == {"role": "system", "content": "Be $quick."}
+    words = ["eval", "--tasks", "swe/tiny/clamp/upper-bound", *words, "--out", "run"]
+    assert forkgym(*words).returncode == 0
+    other = forkgym(*words[:-4], "--agent-option", "system=Be slow.", "--out", "run")
+    assert other.returncode == 2
+    assert "agent_options was" in other.stderr
+
+
 def test_run_shows_each_call_of_a_turn_once(forkgym: Run, tmp_path: Path) -> None:
     look = '<tool_call>\n{"name": "view", "arguments": {"path": "clamp.py"}}\n</tool_call>'
     turn = f'Look.\n{look}\n<tool_call>\n{{"name": "submit"}}\n</tool_call>'

@@ -92,3 +92,26 @@ def test_a_training_run_is_graded_with_the_reward_of_its_recipe(forkgym: Run, ru
         found = json.loads(forkgym("rescore", name, "--json").stdout)
         assert [(c["before"], c["after"]) for c in found["changed"]] == [(1.0, 0.25)] * 2
         assert forkgym("replay", name).returncode == 0
+
+
+def test_records_without_a_task_and_without_actions_are_left(forkgym: Run, run: Path, tmp_path: Path) -> None:
+    """What `forkgym gateway` wrote belongs to no task; a harness acted by itself. Neither keeps others from it."""
+    first, second = (json.loads(line) for line in (run / "episodes.jsonl").read_text().splitlines())
+    strange = {**first, "task": "", "harness": "gateway", "verdict": None, "reward": None, "reason": "closed"}
+    second["steps"][0]["action"] = {"calls": []}
+    (tmp_path / "gateway.jsonl").write_text(json.dumps(strange) + "\n")
+    (tmp_path / "mixed.jsonl").write_text("".join(f"{json.dumps(one)}\n" for one in (first, strange | {"id": "s"})))
+    (tmp_path / "program.jsonl").write_text(json.dumps(second) + "\n")
+    for command in ("rescore", "replay"):
+        done = forkgym(command, "gateway.jsonl")
+        assert (done.returncode, done.stdout) == (2, "")
+        assert "no record here belongs to a task" in done.stderr
+    done = forkgym("rescore", "mixed.jsonl")
+    assert (done.returncode, done.stdout) == (1, "1 of 2 episodes graded again, 0 rewards changed\n")
+    assert "1 left as they were: it belongs to no task" in done.stderr
+    done = forkgym("replay", "mixed.jsonl")
+    assert (done.returncode, done.stdout) == (0, f"✓ {first['id']}: identical, 2 steps\n")
+    assert "1 left out: it belongs to no task (it was recorded by 'gateway')" in done.stderr
+    done = forkgym("replay", "program.jsonl")
+    assert done.returncode == 2
+    assert "turn 0 is no action of the environment" in done.stderr

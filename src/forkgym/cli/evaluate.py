@@ -63,6 +63,7 @@ def measure(
     *,
     split: str | None,
     agent: str,
+    agent_options: Sequence[str] = (),
     model: str | None,
     n: int,
     sandbox: str,
@@ -78,12 +79,14 @@ def measure(
 ) -> Measured:
     """Play what is not in the folder yet."""
     chosen = load(tasks, split=split)
-    settings = {
+    settings: dict[str, Any] = {
         "tasks": tasks, "split": split, "agent": agent, "model": model, "sandbox": sandbox, "seed": seed,
         "turns": turns, "max_tokens": max_tokens, "temperature": temperature, "version": __version__,
     }  # fmt: skip
     if tree_digests:
         settings["tree_digests"] = True
+    if agent_options:
+        settings["agent_options"] = sorted(agent_options)
     out = out or _folder_of(settings)
     finished = _resume(out, settings)
     jobs = [Job(task, seed + k, task, f"{task}#{k}") for task in chosen.ids for k in range(n)]
@@ -93,7 +96,7 @@ def measure(
         note = f"{len(kept)} of {len(jobs)} episodes are kept from an earlier run in {out}; another --out plays anew."
         err.print(note, markup=False, soft_wrap=True)
     if todo:
-        with player(agent, model, slots=concurrency) as who:
+        with player(agent, model, concurrency, agent_options) as who:
             limits = {"concurrency": concurrency, "max_seconds": max_seconds, "max_sampled_tokens": max_sampled_tokens}
             finished |= _play(todo, kept, chosen, who, settings, limits, out)
     return Measured([finished[job.id] for job in jobs], out, settings)

@@ -57,6 +57,12 @@ Model = Annotated[
         help="Who samples: smollm2-135m, a model's or a run's folder, or an engine (docs/policies.md).",
     ),
 ]
+AgentOptions = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--agent-option", help="KEY=VALUE for the agent, such as compact_at=2000 (docs/agents.md); repeatable."
+    ),
+]
 HarnessName = Annotated[
     str | None,
     typer.Option(help="An unmodified agent program plays, such as mini-swe-agent; `forkgym harness list` shows all."),
@@ -267,6 +273,7 @@ def run(
     task: Annotated[str, typer.Argument(help="A task id, or a pattern of which the seed picks one.")] = "swe/tiny/*",
     agent: AgentName = "oracle",
     harness: HarnessName = None,
+    agent_option: AgentOptions = None,
     model: Model = None,
     sandbox: Sandbox = "local",
     seed: Seed = 0,
@@ -278,8 +285,8 @@ def run(
     """Play one episode and watch it, turn by turn."""
     if harness is not None:
         _refuse(context, ["agent"], "--harness says who plays")
-    _call("run", "run", task, agent=harness or agent, model=model, sandbox=sandbox, seed=seed, turns=turns,
-          max_tokens=max_tokens, temperature=temperature, as_json=json)  # fmt: skip
+    _call("run", "run", task, agent=harness or agent, agent_options=agent_option or [], model=model, sandbox=sandbox,
+          seed=seed, turns=turns, max_tokens=max_tokens, temperature=temperature, as_json=json)  # fmt: skip
 
 
 @app.command("serve-mcp")
@@ -324,8 +331,8 @@ def gateway(
           model_name=model_name, concurrency=concurrency, seed=seed, out_file=out)  # fmt: skip
 
 
-EPISODES = ("tasks", "split", "agent", "harness", "model", "n", "seed", "turns", "max_tokens", "temperature", "report",
-            "max_seconds", "max_sampled_tokens", "tree_digests")  # fmt: skip
+EPISODES = ("tasks", "split", "agent", "harness", "agent_option", "model", "n", "seed", "turns", "max_tokens",
+            "temperature", "report", "max_seconds", "max_sampled_tokens", "tree_digests")  # fmt: skip
 GRADING = ("image", "repos", "assets", "run_id", "timeout")
 
 
@@ -346,6 +353,7 @@ def evaluate(
     harness: Annotated[
         str | None, typer.Option(help="Agent programs that play, such as mini-swe-agent,pi,tools: a table of them.")
     ] = None,
+    agent_option: AgentOptions = None,
     model: Model = None,
     n: Annotated[int, typer.Option("-n", min=1, help="Episodes per task.")] = 1,
     sandbox: Sandbox = "local",
@@ -399,8 +407,10 @@ def evaluate(
     names = harness.split(",") if harness else [agent]
     if len(names) > 1:
         _refuse(context, ["report"], "it shows one player; name one")
+        _refuse(context, ["agent_option"], "it is for one player; name one")
         _call("matrix", "evaluate_matrix", tasks, names, **options)
-    _call("evaluate", "evaluate", tasks, agent=names[0], report=report, **options)
+    _call("evaluate", "evaluate", tasks, agent=names[0], agent_options=agent_option or [], report=report,
+          **options)  # fmt: skip
 
 
 Elsewhere = Annotated[str | None, typer.Option("--tasks", help="Where the tasks are, if the run does not say.")]

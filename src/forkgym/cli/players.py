@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
@@ -15,6 +15,7 @@ from forkgym.agents.base import Agent, ChatFormat, Policy
 from forkgym.agents.harnesses import store
 from forkgym.agents.harnesses.base import Harness
 from forkgym.agents.harnesses.registry import HARNESSES, HOST
+from forkgym.agents.options import from_words, typed
 from forkgym.agents.policies.endpoint import Endpoint
 from forkgym.agents.policies.opening import ENGINES, Opened, open_policy, parse_spec
 from forkgym.agents.registry import AGENTS, make_agent, make_format
@@ -50,36 +51,49 @@ class Loaded:
 
 
 @contextmanager
-def player(agent: str, spec: str | None, slots: int = 8) -> Generator[Player]:
-    """The agent ``agent``, with a policy if it needs one. Raises ``ConfigError`` before anything is loaded."""
+def player(agent: str, spec: str | None, slots: int = 8, given: Sequence[str] = ()) -> Generator[Player]:
+    """The agent ``agent``, with a policy if it needs one. ``given`` are its options, ``key=value`` each.
+
+    Raises ``ConfigError`` before anything is loaded.
+    """
     if agent in AGENTS and agent in WITHOUT_MODEL:
         if spec is not None:
             raise ConfigError(f"agent {agent!r} uses no model; leave --policy out or choose --agent bash")
-        yield Player(make_agent(agent))
+        yield Player(make_agent({"name": agent, **_options(agent, given)}))
         return
     if agent == "demonstration":
         raise ConfigError("agent 'demonstration' plays for training only; use oracle to check tasks")
+    if agent in ("harness", "host-harness"):
+        raise ConfigError("name the agent program: --harness mini-swe-agent; `forkgym harness list` shows all")
     harness = _harness(agent)
     if harness is None:
         resolve("agent", agent, {**HARNESSES, **AGENTS})
+    kind = agent if harness is None else "host-harness" if agent.endswith(HOST) else "harness"
+    own = _options(kind, given)
     if spec is None:
         raise ConfigError(f"agent {agent!r} needs a model: --policy smollm2-135m, a model's folder, or a run's folder")
     if harness is not None:
         store.require(harness)
         with loaded(spec, slots) as found:
             chat = _format_of(found)
-            kind = "host-harness" if agent.endswith(HOST) else "harness"
-            yield Player(make_agent(kind, format=chat, harness=harness), found.opened.policy, chat)
+            yield Player(make_agent({"name": kind, **own}, format=chat, harness=harness), found.opened.policy, chat)
         return
     with loaded(spec, slots) as found:
-        takes_ids = "format" in inspect.signature(resolve("agent", agent, AGENTS)).parameters
+        takes = inspect.signature(resolve("agent", agent, AGENTS)).parameters.values()
+        takes_ids = any(one.name == "format" or one.kind is one.VAR_KEYWORD for one in takes)
         chat = make_format(found.agent.get("format", "auto"), found.opened.tokenizer) if takes_ids else None
         if chat is not None:
             err.print(f"Chat format: {chat.name}", highlight=False)
         trained_with = found.agent.get("name") == agent
         options: Mapping[str, Any] = found.agent.get("options", {}) if trained_with else {}
         parts = {"format": chat} if takes_ids else {}
-        yield Player(make_agent({"name": agent, **options}, **parts), found.opened.policy, chat)
+        yield Player(make_agent({"name": agent, **options, **own}, **parts), found.opened.policy, chat)
+
+
+def _options(agent: str, given: Sequence[str]) -> dict[str, Any]:
+    """The options of an agent as it takes them, before a model is loaded."""
+    make = resolve("agent", agent, AGENTS)
+    return typed(agent, make, from_words(given, make))
 
 
 def _harness(name: str) -> Harness | None:

@@ -16,7 +16,7 @@ from rich.text import Text
 
 from forkgym.agents.base import Episode
 from forkgym.agents.records import EpisodeWriter, read_episodes
-from forkgym.agents.replay import Divergence, Replay, replay
+from forkgym.agents.replay import Divergence, Replay, actionless, replay
 from forkgym.agents.rescore import Rescored, Rescorer
 from forkgym.cli.output import err, out, print_json, print_table
 from forkgym.errors import ConfigError
@@ -43,7 +43,12 @@ class Recorded:
 
     def source(self, given: str | None, episodes: Sequence[Episode]) -> Any:
         """The tasks to play: what the command says, else what the run says, else the library."""
-        return given or self.tasks or sorted({episode.task for episode in episodes})
+        named = {episode.task for episode in episodes} - {""}
+        if not named:
+            raise ConfigError(
+                "no record here belongs to a task: what `forkgym gateway` wrote cannot be played or graded"
+            )
+        return given or self.tasks or sorted(named)
 
 
 def find(path: Path) -> Recorded:
@@ -75,6 +80,11 @@ def replay_command(
     if wanted := id or named:
         episodes = _named(episodes, wanted, path)
     source, box = run.source(tasks, episodes), sandbox or run.sandbox
+    left = {episode.id: why for episode in episodes if (why := actionless(episode))}
+    if len(left) < len(episodes):  # of a mix of players, those that can be
+        episodes = [episode for episode in episodes if episode.id not in left]
+        for why, count in Counter(left.values()).items():
+            err.print(Text(f"{count} left out: {why}", "yellow"), soft_wrap=True)
     results = [
         replay(one, source, ignore=ignore, sandbox=box, reward=run.reward, **run.options)
         for one in err_progress(episodes, "replaying")

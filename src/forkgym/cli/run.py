@@ -64,6 +64,7 @@ def run(
     task: str,
     *,
     agent: str,
+    agent_options: Sequence[str],
     model: str | None,
     sandbox: str,
     seed: int,
@@ -76,7 +77,7 @@ def run(
     tasks = load(task)
     chosen = tasks.ids[random.Random(seed).randrange(len(tasks))]
     with (
-        player(agent, model, slots=1) as who,
+        player(agent, model, slots=1, given=agent_options) as who,
         closing(WatchedEnv(tasks, sandbox=sandbox, max_turns=turns, mounts=who.mounts)) as env,
     ):
         policy, alone = who.policy, isinstance(who.agent, HarnessAgent)

@@ -182,3 +182,24 @@ def test_unfollowed_options_are_counted(rig):
         ("ignored:mcp_servers", "ignored:tool_choice"),
         ("ignored:text.format",),
     ]
+
+
+def test_paths_that_are_not_served_are_refused_in_the_words_of_their_dialect(rig):
+    one = rig(["ok"])
+    answer = one.send("/v1beta/models/m:embedContent", {})
+    assert (answer.status, answer.json["error"]["status"], answer.json["error"]["code"]) == (404, "NOT_FOUND", 404)
+    answer = one.send("/v1/messages/batches", {})
+    assert (answer.status, answer.json["type"], answer.json["error"]["type"]) == (404, "error", "not_found_error")
+    answer = one.send("/v1/messages", method="GET")
+    assert (answer.status, answer.json["type"]) == (404, "error")
+    answer = one.send("/v1/embeddings", {})
+    assert (answer.status, answer.json["error"]["code"]) == (404, "not_found")
+
+
+def test_gemini_streams_as_events_only(rig):
+    """Without ``alt=sse`` its clients want one JSON array."""
+    one = rig(["ok"])
+    answer = one.send("/v1beta/models/m:streamGenerateContent", {"contents": [{"parts": [{"text": "hi"}]}]})
+    assert (answer.status, answer.json["error"]["status"]) == (400, "INVALID_ARGUMENT")
+    assert "alt=sse" in answer.json["error"]["message"]
+    assert one.policy.calls == []
