@@ -103,6 +103,35 @@ def _gain_of_best(rewards: Tensor, k: int, tolerance: float) -> Tensor:
     return result
 
 
+def gpg_advantage(reward: Tensor, group: Tensor, *, tolerance: float) -> Tensor:
+    """GPG (arXiv 2504.02546): the reward minus the group's mean, scaled up for the groups that teach nothing.
+
+    float64 [M]: times members / members of groups whose rewards differ by more than ``tolerance``.
+    """
+    centred = group_advantage(reward, group, baseline="mean", std="none", eps=0.0, tolerance=tolerance)
+    loud = int(has_signal(reward, group, tolerance).sum())
+    return centred * (reward.numel() / max(loud, 1))
+
+
+def turn_advantage(
+    final: Tensor,
+    turns: Tensor,
+    anchor: Tensor,
+    *,
+    gamma: float,
+    std: StdKind,
+    eps: float,
+    tolerance: float,
+) -> Tensor:
+    """The step-level part of GiGPO (arXiv 2505.10978): a turn's return against those that began in the same state.
+
+    All [S], one entry per turn: ``final`` the reward of its episode, ``turns`` how many turns of it follow, ``anchor``
+    int64 the state it began in, within its group. The return is ``gamma ** turns * final``. Returns float64 [S].
+    """
+    returns = final.to(torch.float64) * gamma ** turns.to(torch.float64)
+    return group_advantage(returns, anchor, baseline="mean", std=std, eps=eps, tolerance=tolerance)
+
+
 def has_signal(reward: Tensor, group: Tensor, tolerance: float) -> Tensor:
     """Bool [M]: True where the rewards of the member's group differ by more than ``tolerance``."""
     result = torch.zeros_like(group, dtype=torch.bool)

@@ -34,6 +34,10 @@ _LOSSES = {
     "topr": "-A * log pi where A > 0, else -constant(min(ratio, 1)) * A * log pi",
     "dro": "-(A * log pi - {tau:g} / 2 * (log ratio)^2)",
     "dppo": "-ratio * A; 0 where pi has moved by more than {delta:g} in the direction of A",
+    "dis": "-constant(ratio, 0 outside ({one_minus_low:g}, {one_plus_high:g})) * A * log pi",
+    "vespo": "-constant(w^k * e^(tau * (1 - w))) * A * log pi, w the product of the episode's ratios, k = "
+    "{k_positive:g} and tau = {tau_positive:g} where A > 0, else {k_negative:g} and {tau_negative:g}",
+    "opsm": _CLIPPED + "; 0 in episodes with mean A < 0 whose mean log ratio is below -{delta:g}",
     "reinforce": "-A * log pi",
 }
 _KL = {
@@ -125,6 +129,11 @@ def _advantage(recipe: GrpoRecipe) -> str:
         text = f"{advantage.estimator}: reward ({_reward(recipe.reward)}){_BASELINE[advantage.baseline]}"
     if advantage.std_kind != "none":
         text += f", over {_STD[advantage.std_kind]} + {advantage.eps:g}"
+    if advantage.estimator == "gigpo":
+        text += (
+            f", plus {advantage.turn_weight:g} * the same of the turn's return (discount {advantage.discount:g} a turn)"
+        )
+        text += " among turns of the group that began with the same observation"
     if advantage.estimator == "gdpo":
         text += f", times its weight, added up ({_reward(recipe.reward)})"
     if advantage.estimator == "pass_at_k":
@@ -134,6 +143,8 @@ def _advantage(recipe: GrpoRecipe) -> str:
         text += f"; 0 for a group whose rewards lie within {advantage.tolerance:g}"
     if advantage.whitened:
         text += "; then mean 0 and deviation 1 over all trained tokens of the step"
+    if advantage.estimator == "gpg":
+        text += "; times members / members of groups with a signal"
     if advantage.estimator == "dapo":
         text += f", which is replaced by a new group up to {advantage.max_rounds - 1} times"
     if advantage.truncated == "drop":

@@ -18,7 +18,13 @@ except ModuleNotFoundError as error:
 
 from forkgym.agents.base import Episode
 from forkgym.agents.models import LanguageModel
-from forkgym.trainers.advantages import component_advantage, group_advantage, pass_at_k_advantage, whiten
+from forkgym.trainers.advantages import (
+    component_advantage,
+    gpg_advantage,
+    group_advantage,
+    pass_at_k_advantage,
+    whiten,
+)
 from forkgym.trainers.base import Batch
 from forkgym.trainers.batch import group_of_members, spread_to_tokens, tokens_of_members
 from forkgym.trainers.checkpoint import TrainState
@@ -30,6 +36,7 @@ from forkgym.trainers.player import Player
 from forkgym.trainers.recipe import GrpoRecipe
 from forkgym.trainers.recipe_file import load_grpo
 from forkgym.trainers.run_folder import Result, RunFolder
+from forkgym.trainers.turns import anchored
 
 
 def run(
@@ -74,7 +81,9 @@ class _Loop(Loop):
     def _advantages(self, batch: Batch, episodes: list[Episode]) -> torch.Tensor:
         """Advantage of each trained token, float32 [B, T]."""
         section, group = self.recipe.advantage, group_of_members(batch)
-        if section.estimator == "gdpo":
+        if section.estimator == "gpg":
+            each = gpg_advantage(batch.reward, group, tolerance=section.tolerance)
+        elif section.estimator == "gdpo":
             weights = self.recipe.reward.weights or {}
             parts = [[episode.metrics[f"reward/{name}"] for name in weights] for episode in episodes]
             each = component_advantage(
@@ -97,6 +106,8 @@ class _Loop(Loop):
                 length=tokens_of_members(batch),
             )
         spread = spread_to_tokens(batch, each)
+        if section.estimator == "gigpo":
+            spread += section.turn_weight * anchored(batch, episodes, section)
         return whiten(spread, batch.mask) if section.whitened else spread
 
 

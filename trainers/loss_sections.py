@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from forkgym.trainers.kinds import (
+    EPISODE_RATIO_LOSSES,
     LOSS_OPTIONS,
     PER_EPISODE_LOSSES,
     Aggregation,
@@ -31,6 +32,8 @@ ESTIMATORS: dict[str, tuple[Baseline, StdKind]] = {
     "reinforce_pp_baseline": ("mean", "none"),
     "gdpo": ("mean", "sample"),
     "pass_at_k": ("loo", "none"),
+    "gpg": ("mean", "none"),
+    "gigpo": ("mean", "none"),
 }
 """Baseline and divisor of each advantage estimator."""
 WHITENED = ("reinforce_pp", "reinforce_pp_baseline", "gdpo")
@@ -52,9 +55,11 @@ class AdvantageSection(Section):
         "reinforce_pp_baseline",
         "gdpo",
         "pass_at_k",
+        "gpg",
+        "gigpo",
     ] = "grpo"
     std: StdKind | None = None
-    """Divisor of grpo and dapo; ``null`` takes the estimator's own (grpo and dapo: sample)."""
+    """Divisor of grpo, dapo and gigpo; ``null`` takes the estimator's own (grpo and dapo: sample, gigpo: none)."""
     eps: NotNegative = 1e-6
     tolerance: NotNegative = 1e-4
     """Groups whose rewards lie within this range carry no signal and get exactly 0."""
@@ -62,6 +67,10 @@ class AdvantageSection(Section):
     """Episodes cut off by a limit count with what they scored, or are left out of loss and baseline (``drop``)."""
     rounds: Count | None = None
     """dapo only: how often groups without signal are replaced by new ones within a step (default 3)."""
+    gamma: Annotated[float, Field(gt=0, le=1)] | None = None
+    """gigpo only: discount from one turn to the next (default 0.95)."""
+    step_weight: NotNegative | None = None
+    """gigpo only: weight of a turn's advantage beside its episode's (default 1)."""
     k: Annotated[int, Field(ge=2)] | None = None
     """pass_at_k only: the size of the sets whose best member counts, at most ``rollout.group_size``; needed there."""
 
@@ -79,6 +88,16 @@ class AdvantageSection(Section):
         return self.estimator in WHITENED
 
     @property
+    def discount(self) -> float:
+        """From one turn to the next, default filled in."""
+        return 0.95 if self.gamma is None else self.gamma
+
+    @property
+    def turn_weight(self) -> float:
+        """Weight of a turn's advantage, default filled in."""
+        return 1.0 if self.step_weight is None else self.step_weight
+
+    @property
     def max_rounds(self) -> int:
         """Rounds of collection in one step."""
         return (self.rounds or 3) if self.estimator == "dapo" else 1
@@ -87,14 +106,17 @@ class AdvantageSection(Section):
     def _check(self) -> AdvantageSection:
         if self.estimator in ("dr_grpo", "rloo") and self.std not in (None, "none"):
             raise ValueError(f"{self.estimator} does not divide by a deviation; std must be none, not {self.std}")
-        if self.estimator not in ("grpo", "dapo", "dr_grpo", "rloo") and self.std is not None:
-            raise ValueError(f"std is an option of grpo and dapo, not of {self.estimator}; remove it")
+        if self.estimator not in ("grpo", "dapo", "gigpo", "dr_grpo", "rloo") and self.std is not None:
+            raise ValueError(f"std is an option of grpo, dapo and gigpo, not of {self.estimator}; remove it")
         if self.std == "mean":
             raise ValueError("std: mean is what the estimator maxrl does; write estimator: maxrl")
         if self.std_kind == "none" and "eps" in self.model_fields_set:
             raise ValueError("eps has no effect without a deviation to divide by; remove it")
         if self.rounds is not None and self.estimator != "dapo":
             raise ValueError("rounds applies to the estimator dapo only; remove it")
+        for name in ("gamma", "step_weight"):
+            if getattr(self, name) is not None and self.estimator != "gigpo":
+                raise ValueError(f"{name} applies to the estimator gigpo only; remove it")
         if (self.estimator == "pass_at_k") != (self.k is not None):
             raise ValueError("k is needed by the estimator pass_at_k and by nothing else")
         return self
@@ -164,17 +186,23 @@ class ObjectiveSection(Section):
 
     loss: PolicyLoss = "ppo"
     clip_low: NotNegative | None = None
-    """ppo, gspo, gmpo, cispo: ratios are cut below ``1 - clip_low`` (gmpo: log-ratios below ``-clip_low``)."""
+    """ppo, opsm, gspo, gmpo, cispo, dis: ratios are cut (dis: dropped) below ``1 - clip_low``; gmpo: log-ratios below
+    ``-clip_low``."""
     clip_high: NotNegative | None = None
     dual_clip: Annotated[float, Field(gt=1)] | None = None
     """ppo: a token with a negative advantage A loses at most ``-dual_clip * A``."""
     tau: Positive | None = None
     """dro: weight of the squared log-ratio."""
     tau_positive: Positive | None = None
-    """sapo: steepness of the gate for positive advantages; ``tau_negative`` for the others."""
+    """sapo: steepness of the gate for positive advantages; vespo: how fast the weight of large ratios falls.
+    ``tau_negative`` is for the other advantages."""
     tau_negative: Positive | None = None
+    k_positive: NotNegative | None = None
+    """vespo: power of the episode's ratio for positive advantages; ``k_negative`` for the others."""
+    k_negative: NotNegative | None = None
     delta: Positive | None = None
-    """dppo: how far a token's probability may move before it is dropped."""
+    """dppo: how far a token's probability may move before it is dropped. opsm: how far an episode that is pushed down
+    may lie below the old policy, in nats per token."""
     aggregation: Aggregation | None = None
     """Default: ``token_mean``; ``seq_mean_token_mean`` for the losses with one ratio per episode, gspo and gmpo."""
     l_max: Count | None = None
@@ -192,13 +220,18 @@ class ObjectiveSection(Section):
 
     @property
     def per_episode(self) -> bool:
-        """True for a loss with one ratio per episode."""
+        """True for a loss that needs the ratio of whole episodes."""
         return self.loss in PER_EPISODE_LOSSES
+
+    @property
+    def one_ratio(self) -> bool:
+        """True for a loss with one ratio per episode in place of the tokens'."""
+        return self.loss in EPISODE_RATIO_LOSSES
 
     @property
     def weighting(self) -> Aggregation:
         """The aggregation, default filled in."""
-        return self.aggregation or ("seq_mean_token_mean" if self.per_episode else "token_mean")
+        return self.aggregation or ("seq_mean_token_mean" if self.one_ratio else "token_mean")
 
     @model_validator(mode="after")
     def _check(self) -> ObjectiveSection:
@@ -206,11 +239,11 @@ class ObjectiveSection(Section):
             if name not in LOSS_OPTIONS[self.loss] and name in self.model_fields_set:
                 known = ", ".join(LOSS_OPTIONS[self.loss]) or "none"
                 raise ValueError(f"loss {self.loss} has no {name}; remove it. Options of {self.loss}: {known}")
-        if self.loss in ("ppo", "gspo", "cispo") and (self.options["clip_low"] or 0) > 1:
+        if self.loss in ("ppo", "opsm", "gspo", "cispo", "dis") and (self.options["clip_low"] or 0) > 1:
             raise ValueError(f"clip_low is {self.clip_low}, but a ratio is never below 0; give at most 1")
         if (self.weighting == "seq_mean_token_sum_norm") != (self.l_max is not None):
             raise ValueError("l_max is needed by seq_mean_token_sum_norm and by nothing else")
-        if self.per_episode and self.weighting != "seq_mean_token_mean":
+        if self.one_ratio and self.weighting != "seq_mean_token_mean":
             raise ValueError(f"{self.loss} has one ratio per episode: its aggregation is seq_mean_token_mean")
         self._check_correction()
         return self
@@ -223,5 +256,5 @@ class ObjectiveSection(Section):
                 "with old_logprobs: behaviour the ratio already is against the sampler; "
                 "use old_logprobs: recompute with a correction, or correction.kind: none"
             )
-        if self.per_episode and self.correction.level == "token":
+        if self.one_ratio and self.correction.level == "token":
             raise ValueError(f"{self.loss} has one ratio per episode: correction.level must be sequence or geometric")

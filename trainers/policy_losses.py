@@ -1,8 +1,9 @@
 """Policy losses by name, each a function of the trained tokens alone: loss per token, and where it was cut.
 
-All but ``gspo`` and ``gmpo`` take ratios per token. Those two take one ratio per episode; since it is the same for all
-tokens of the episode, its value can be computed beforehand without a gradient, and each token then adds its own share
-of the gradient, exactly, in whatever micro-batch it stands.
+Most take ratios per token. ``gspo``, ``gmpo``, ``vespo`` and ``opsm`` look at the ratio of an episode; since it is the
+same for all its tokens, its value can be computed beforehand without a gradient, and each token then adds its own share
+of the gradient, exactly, in whatever micro-batch it stands. ``gspo`` takes the advantage per token, so it also is what
+others call gspo-token.
 """
 
 from __future__ import annotations
@@ -40,14 +41,20 @@ def policy_loss(kind: PolicyLoss, tokens: Tokens, options: Mapping[str, float | 
 def episode_log_ratios(kind: PolicyLoss, tokens: Tokens, member: Tensor, options: Mapping[str, float | None]) -> Tensor:
     """The log-ratio of each token's episode, [N], without gradient: the mean over the episode's trained tokens.
 
-    ``gmpo`` cuts the tokens' own log-ratios before it takes the mean. ``member`` int64 [N] numbers the episodes; all
-    trained tokens of an episode must be given at once.
+    ``gmpo`` cuts the tokens' own log-ratios before it takes the mean; ``vespo`` takes the sum; for ``opsm`` it is 0
+    where the mean advantage of the episode is not negative. ``member`` int64 [N] numbers the episodes; all trained
+    tokens of an episode must be given at once.
     """
     each = log_ratio(tokens.logp, tokens.old).detach()
     if kind == "gmpo":
         each, _ = _gmpo_cut(each, tokens.advantage, options)
     size = int(member.max()) + 1 if member.numel() else 0
     total = torch.zeros(size, dtype=each.dtype).index_add_(0, member, each)
+    if kind == "vespo":
+        return total[member]
+    if kind == "opsm":
+        push = torch.zeros(size, dtype=each.dtype).index_add_(0, member, tokens.advantage.to(each.dtype))
+        total = torch.where(push < 0, total, 0.0)
     return (total / torch.bincount(member, minlength=size).clamp(min=1))[member]
 
 
@@ -114,6 +121,32 @@ def _dppo(tokens: Tokens, options: Mapping[str, float]) -> tuple[Tensor, Tensor]
     return torch.where(cut, 0.0, -ratio * tokens.advantage), cut
 
 
+def _dis(tokens: Tokens, options: Mapping[str, float]) -> tuple[Tensor, Tensor]:
+    """Direct importance sampling of SAO (arXiv 2607.07508): a constant ratio weighs log pi, and is 0 out of bounds."""
+    ratio = log_ratio(tokens.logp, tokens.old).exp().detach()
+    kept = (ratio > 1 - options["clip_low"]) & (ratio < 1 + options["clip_high"])
+    return -torch.where(kept, ratio, 0.0) * tokens.advantage * tokens.logp, ~kept
+
+
+def _vespo(tokens: Tokens, options: Mapping[str, float]) -> tuple[Tensor, Tensor]:
+    """VESPO: a constant w^k * e^(tau * (1 - w)) of the episode's ratio w weighs log pi, most near w = k / tau."""
+    log_w, push = _given(tokens), tokens.advantage > 0
+    k = torch.where(push, options["k_positive"], options["k_negative"])
+    tau = torch.where(push, options["tau_positive"], options["tau_negative"])
+    weight = (k * log_w + tau * (1 - log_w.exp())).exp()
+    return -weight * tokens.advantage * tokens.logp, _none(log_w)
+
+
+def _opsm(tokens: Tokens, options: Mapping[str, float]) -> tuple[Tensor, Tensor]:
+    """Off-policy sequence masking: ``ppo`` without the episodes that are pushed down and already lie ``delta`` lower.
+
+    ``delta`` bounds the mean of ``log old - log pi`` over the trained tokens of an episode with a negative mean A.
+    """
+    loss, cut = _ppo(tokens, options)
+    dropped = _given(tokens) < -options["delta"]
+    return torch.where(dropped, 0.0, loss), cut | dropped
+
+
 def _reinforce(tokens: Tokens, options: Mapping[str, float]) -> tuple[Tensor, Tensor]:
     """-A * log pi, whatever the sampler's probability was."""
     return -tokens.advantage * tokens.logp, _none(tokens.logp)
@@ -151,5 +184,8 @@ _LOSSES = {
     "topr": _topr,
     "dro": _dro,
     "dppo": _dppo,
+    "dis": _dis,
+    "vespo": _vespo,
+    "opsm": _opsm,
     "reinforce": _reinforce,
 }

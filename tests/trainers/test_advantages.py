@@ -12,6 +12,7 @@ import torch
 from forkgym.trainers.advantages import (
     component_advantage,
     gae,
+    gpg_advantage,
     group_advantage,
     has_signal,
     pass_at_k_advantage,
@@ -58,6 +59,12 @@ def test_f1_one_success_in_four(kind: str, eps: float, winner: float, loser: flo
 )
 def test_f2_two_successes_in_four(kind: str, expected: float) -> None:
     assert advantages([1, 1, 0, 0], kind) == pytest.approx([expected, expected, -expected, -expected], abs=1e-6)
+
+
+def test_gpg_scales_by_the_groups_that_teach() -> None:
+    reward, group = torch.tensor([1.0, 0.0, 1.0, 1.0, 0.0, 0.0]), torch.tensor([0, 0, 1, 1, 2, 2])
+    assert gpg_advantage(reward, group, tolerance=1e-4).tolist() == [1.5, -1.5, 0.0, 0.0, 0.0, 0.0]
+    assert gpg_advantage(torch.ones(2), torch.zeros(2, dtype=torch.int64), tolerance=1e-4).tolist() == [0.0, 0.0]
 
 
 def test_f11_the_baseline_of_opo_is_weighted_by_length() -> None:

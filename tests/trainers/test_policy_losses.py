@@ -40,6 +40,9 @@ def one(kind: PolicyLoss, ratio: float, advantage: float, **options: float) -> t
         ("topr", 2.0, -1.0, {}, math.log(2), True),
         ("topr", 0.5, -1.0, {}, 0.5 * math.log(0.5), False),
         ("dro", 2.0, 1.0, {}, -(math.log(2) - 0.05 * math.log(2) ** 2), False),
+        ("dis", 1.5, 1.0, {}, -1.5 * math.log(1.5), False),
+        ("dis", 5.0, 1.0, {}, 0.0, True),
+        ("dis", 0.1, -1.0, {}, 0.0, True),
         ("reinforce", 2.0, -3.0, {}, 3 * math.log(2), False),
     ],
 )
@@ -73,6 +76,29 @@ def test_f5_ratios_of_an_episode() -> None:
 
     assert ratio("gspo", [0.1, 0.3, -0.1]) == pytest.approx([1.105171] * 3)
     assert ratio("gmpo", [0.5, -0.1]) == pytest.approx([1.161834] * 2)
+
+
+def of_an_episode(kind: PolicyLoss, logp: list[float], old: list[float], advantage: list[float]) -> list[float]:
+    tokens = Tokens(torch.tensor(logp), torch.tensor(old), torch.tensor(advantage))
+    options = LOSS_OPTIONS[kind]
+    given = episode_log_ratios(kind, tokens, torch.zeros(len(logp), dtype=torch.int64), options)
+    return policy_loss(kind, Tokens(tokens.logp, tokens.old, tokens.advantage, given), options)[0].tolist()
+
+
+def test_vespo_weighs_an_episode_by_the_product_of_its_ratios() -> None:
+    old = [-1.1, -1.3, -0.9]  # log w = 0.3, w = 1.349859
+    up = math.exp(2 * 0.3 + 3 * (1 - 1.349859))
+    down = math.exp(3 * 0.3 + 2 * (1 - 1.349859))
+    assert of_an_episode("vespo", [-1.0, -1.0, -1.0], old, [1.0] * 3) == pytest.approx([up] * 3)
+    assert of_an_episode("vespo", [-1.0, -1.0, -1.0], old, [-1.0] * 3) == pytest.approx([-down] * 3)
+    assert of_an_episode("vespo", [-1.0], [-1.0], [2.0]) == pytest.approx([2.0])
+
+
+def test_opsm_drops_a_whole_episode_by_its_mean_advantage() -> None:
+    assert of_an_episode("opsm", [0.0] * 3, [1.0] * 3, [-0.5, 0.25, -0.25]) == [0.0] * 3
+    kept = [-math.exp(-1) * 0.5, math.exp(-1) * -0.25, 0.8 * 0.25]  # the last by ppo's clip at 0.8
+    assert of_an_episode("opsm", [0.0] * 3, [1.0] * 3, [0.5, 0.25, -0.25]) == pytest.approx(kept)
+    assert of_an_episode("opsm", [0.0], [0.05], [-1.0]) == pytest.approx([math.exp(-0.05)])
 
 
 def whole_gspo(logp: Tensor, member: int, options: dict[str, float]) -> Tensor:
