@@ -18,17 +18,18 @@ RESERVED = frozenset({"name", "format", "harness", "agent", "tokenizer", "texts"
 
 
 def typed(name: str, make: Callable[..., Any], options: Mapping[str, Any]) -> dict[str, Any]:
-    """``options`` as the types that ``make`` says they have; a text may stand for a number.
+    """``options`` as the types that the class ``make`` says they have; a text may stand for a number.
 
-    Raises ``ConfigError`` for a value that is none of its type, and for an option that a class does not know.
+    A function, such as that of ``mix``, checks what it is given itself. Raises ``ConfigError`` for a value that is none
+    of its type, and for an option that the class does not know.
     """
+    if not isinstance(make, type):
+        return dict(options)
     hints = _hints(make)
-    if isinstance(make, type):
-        for option in options:
-            if option not in hints:
-                known = sorted(set(hints) - RESERVED)
-                raise ConfigError(f"agent {name!r}: {unknown('option', option, known)}")
-    return {option: _value(name, option, value, hints.get(option, Any)) for option, value in options.items()}
+    for option in options:
+        if option not in hints:
+            raise ConfigError(f"agent {name!r}: {unknown('option', option, sorted(set(hints) - RESERVED))}")
+    return {option: _value(name, option, value, hints[option]) for option, value in options.items()}
 
 
 def from_words(words: Iterable[str], hints: Callable[..., Any]) -> dict[str, Any]:
