@@ -113,11 +113,16 @@ class RayWorkers:
 class Connection:
     """Ray for several runs in a row: the one that is connected, or that of ``address``, or (``local``) one of its own.
 
-    Raises ``ConfigError`` if none answers at ``address``.
+    Raises ``ConfigError`` if none answers at ``address``, or this process is connected to the Ray of another one.
     """
 
     def __init__(self, address: str) -> None:
         self._own = not ray.is_initialized()
+        if not self._own and address not in ("auto", "local", connected := _connected()):
+            raise ConfigError(
+                f"this process is connected to the Ray at {connected}, not to {address}: call ray.shutdown() first, "
+                "or give the address 'auto' to use that one"
+            )
         self._folder = _connect(address) if self._own else None
 
     def close(self) -> None:
@@ -127,6 +132,10 @@ class Connection:
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
         self._own, self._folder = False, None
+
+
+def _connected() -> str:
+    return str(ray.get_runtime_context().gcs_address)
 
 
 class RayWorker:

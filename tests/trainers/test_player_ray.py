@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from dataclasses import replace
 from typing import Any
@@ -57,3 +58,11 @@ def test_episodes_are_those_of_threads_and_new_weights_are_used_at_once() -> Non
 def test_no_ray_at_an_address_is_an_error_at_once() -> None:
     with pytest.raises(ConfigError, match="no Ray answers at 'auto'"):
         player("auto")
+
+
+def test_a_ray_that_is_connected_is_not_taken_for_another_one() -> None:
+    with (
+        contextlib.closing(player("local")),
+        pytest.raises(ConfigError, match=r"not to 10\.0\.0\.7:6379: call ray\.shutdown"),
+    ):
+        player("10.0.0.7:6379")
