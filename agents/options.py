@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import types
 import typing
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -81,7 +82,8 @@ def _configured(hint: Any) -> bool:
 
 
 def _takes_text(hint: Any) -> bool:
-    return hint is str or str in typing.get_args(hint)
+    either = typing.get_origin(hint) in (typing.Union, types.UnionType)
+    return hint is str or (either and str in typing.get_args(hint))
 
 
 def _read(word: str, value: str) -> Any:
