@@ -103,6 +103,15 @@ def _gain_of_best(rewards: Tensor, k: int, tolerance: float) -> Tensor:
     return result
 
 
+def overlong_penalty(tokens: Tensor, *, limit: int, margin: int, penalty: float) -> Tensor:
+    """What each member's reward loses for its length, float64 [M] (soft overlong punishment, arXiv 2503.14476).
+
+    ``tokens`` [M] are sampled tokens: 0 up to ``limit - margin``, then growing in a line to ``penalty`` at ``limit``.
+    """
+    over = (tokens.to(torch.float64) - (limit - margin)) / margin
+    return penalty * over.clamp(0.0, 1.0)
+
+
 def gpg_advantage(reward: Tensor, group: Tensor, *, tolerance: float) -> Tensor:
     """GPG (arXiv 2504.02546): the reward minus the group's mean, scaled up for the groups that teach nothing.
 

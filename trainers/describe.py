@@ -147,6 +147,9 @@ def _advantage(recipe: GrpoRecipe) -> str:
         text += "; times members / members of groups with a signal"
     if advantage.estimator == "dapo":
         text += f", which is replaced by a new group up to {advantage.max_rounds - 1} times"
+    if recipe.overlong.limit is not None:
+        text += f"; the reward loses up to {recipe.overlong.penalty:g}, in a line from "
+        text += f"{recipe.overlong.limit - recipe.overlong.width} to {recipe.overlong.limit} sampled tokens"
     if advantage.truncated == "drop":
         text += "; truncated episodes are left out"
     return text + "; failed episodes are left out"

@@ -22,6 +22,7 @@ from forkgym.trainers.advantages import (
     component_advantage,
     gpg_advantage,
     group_advantage,
+    overlong_penalty,
     pass_at_k_advantage,
     whiten,
 )
@@ -75,8 +76,20 @@ class _Loop(Loop):
         super().__init__(recipe, folder, learner, state, player, emit)
 
     def _learn(self, step: int, batch: Batch, episodes: list[Episode]) -> dict[str, float]:
+        shaped = self._shape(batch)
         batch.advantage = self._advantages(batch, episodes)
-        return update_metrics(self._update(step, batch))
+        return {**update_metrics(self._update(step, batch)), **shaped}
+
+    def _shape(self, batch: Batch) -> dict[str, float]:
+        """Take the penalty on long episodes from the rewards; what it came to on average."""
+        section = self.recipe.overlong
+        if section.limit is None or not batch.reward.numel():
+            return {}
+        lost = overlong_penalty(
+            tokens_of_members(batch), limit=section.limit, margin=section.width, penalty=section.penalty
+        )
+        batch.reward = batch.reward - lost
+        return {"overlong_penalty": float(lost.mean())}
 
     def _advantages(self, batch: Batch, episodes: list[Episode]) -> torch.Tensor:
         """Advantage of each trained token, float32 [B, T]."""

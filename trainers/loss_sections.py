@@ -122,6 +122,29 @@ class AdvantageSection(Section):
         return self
 
 
+class OverlongSection(Section):
+    """A growing penalty on episodes with many sampled tokens, taken from the reward before advantages (DAPO)."""
+
+    limit: Count | None = None
+    """Sampled tokens of an episode at which the penalty is whole; ``null``: there is none."""
+    margin: Count | None = None
+    """It grows from 0 over so many tokens before the limit (default: half the limit)."""
+    penalty: Positive = 1.0
+
+    @property
+    def width(self) -> int:
+        """The margin, default filled in; 0 without a limit."""
+        return self.margin or max(1, (self.limit or 0) // 2)
+
+    @model_validator(mode="after")
+    def _check(self) -> OverlongSection:
+        if self.limit is None and self.model_fields_set - {"limit"}:
+            raise ValueError("overlong.limit is not given, so margin and penalty have no effect; remove them")
+        if self.limit is not None and self.width > self.limit:
+            raise ValueError(f"overlong.margin {self.margin} is above overlong.limit {self.limit}")
+        return self
+
+
 class GaeSection(Section):
     """Advantages from values: generalised advantage estimation over trained tokens, which skips observations."""
 

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from pydantic import model_validator
 
-from forkgym.trainers.loss_sections import AdvantageSection, GaeSection, ObjectiveSection
+from forkgym.trainers.loss_sections import AdvantageSection, GaeSection, ObjectiveSection, OverlongSection
 from forkgym.trainers.sections import (
     AgentSection,
     BatchSection,
@@ -85,6 +85,7 @@ class GrpoRecipe(OnlineRecipe):
 
     algorithm: Literal["grpo"]
     advantage: AdvantageSection = AdvantageSection()
+    overlong: OverlongSection = OverlongSection()
 
     @model_validator(mode="after")
     def _check(self) -> GrpoRecipe:
@@ -92,6 +93,8 @@ class GrpoRecipe(OnlineRecipe):
             raise ValueError("advantage.estimator gdpo normalises reward components: give reward.weights")
         if self.advantage.estimator == "gdpo" and self.reward.gate is not None:
             raise ValueError("advantage.estimator gdpo sums components by weight: remove reward.gate")
+        if self.advantage.estimator == "gdpo" and self.overlong.limit is not None:
+            raise ValueError("advantage.estimator gdpo sums components by weight: remove overlong")
         if self.rollout.group_size == 1 and self.advantage.baseline != "zero":
             raise ValueError(
                 f"rollout.group_size is 1, but {self.advantage.estimator} compares the members of a group; give 2"

@@ -23,10 +23,10 @@ def anchored(batch: Batch, episodes: Sequence[Episode], section: AdvantageSectio
     counts = [_turns(batch, member) for member in range(len(episodes))]
     anchors: dict[tuple[str, str], int] = {}
     rows: list[tuple[float, int, int]] = []
-    for episode, count in zip(episodes, counts, strict=True):
+    for episode, reward, count in zip(episodes, map(float, batch.reward), counts, strict=True):
         for turn in range(count):
             anchor = anchors.setdefault((episode.group, _before(episode, turn)), len(anchors))
-            rows.append((episode.reward or 0.0, count - 1 - turn, anchor))
+            rows.append((reward, count - 1 - turn, anchor))
     if not rows:
         return torch.zeros(batch.mask.shape)
     final, left, anchor = map(torch.tensor, zip(*rows, strict=True))

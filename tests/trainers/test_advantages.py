@@ -15,6 +15,7 @@ from forkgym.trainers.advantages import (
     gpg_advantage,
     group_advantage,
     has_signal,
+    overlong_penalty,
     pass_at_k_advantage,
     returns_to_go,
     whiten,
@@ -59,6 +60,12 @@ def test_f1_one_success_in_four(kind: str, eps: float, winner: float, loser: flo
 )
 def test_f2_two_successes_in_four(kind: str, expected: float) -> None:
     assert advantages([1, 1, 0, 0], kind) == pytest.approx([expected, expected, -expected, -expected], abs=1e-6)
+
+
+def test_long_episodes_lose_reward_in_a_line() -> None:
+    tokens = torch.tensor([0, 60, 61, 80, 100, 900])
+    found = overlong_penalty(tokens, limit=100, margin=40, penalty=0.5)
+    assert found.tolist() == pytest.approx([0.0, 0.0, 0.0125, 0.25, 0.5, 0.5])
 
 
 def test_gpg_scales_by_the_groups_that_teach() -> None:

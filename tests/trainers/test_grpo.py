@@ -98,6 +98,17 @@ def test_the_first_ratio_is_one_and_the_trainer_agrees_with_the_sampler(recipe: 
     assert row["clip_fraction"] == 0.0
 
 
+def test_the_penalty_on_long_episodes_is_trained_and_told(recipe: MakeRecipe, tmp_path: Path) -> None:
+    plain = recipe(out=str(tmp_path / "plain"), steps=1)
+    shaped = recipe(out=str(tmp_path / "shaped"), steps=1, overlong={"limit": 1, "penalty": 0.25})
+    train(plain)
+    train(shaped)
+    [row] = rows(shaped)
+    assert row["overlong_penalty"] == 0.25
+    assert row["reward"] == rows(plain)[0]["reward"]  # that of the environment
+    assert weights(shaped) == weights(plain)  # all lost the same
+
+
 def test_more_updates_per_step_move_the_ratio(recipe: MakeRecipe) -> None:
     setup = recipe(batch={"epochs": 2, "minibatches": 2}, steps=1)
     train(setup)
