@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from forkgym.trainers.loss_sections import ObjectiveSection
-from forkgym.trainers.recipe import GrpoRecipe, OnlineRecipe, PpoRecipe, Recipe, SftRecipe
+from forkgym.trainers.recipe import AwrRecipe, DpoRecipe, GrpoRecipe, OnlineRecipe, PpoRecipe, Recipe, SftRecipe
 from forkgym.trainers.sections import RewardSection
 
 _STD = {
@@ -50,6 +50,8 @@ def resolved(recipe: Recipe) -> str:
     """Several lines of plain text."""
     if isinstance(recipe, SftRecipe):
         return _sft(recipe)
+    if isinstance(recipe, DpoRecipe | AwrRecipe):
+        return "\n".join([*(_dpo(recipe) if isinstance(recipe, DpoRecipe) else _awr(recipe)), *_common(recipe)])
     advantage = _advantage(recipe) if isinstance(recipe, GrpoRecipe) else _estimation(recipe)
     critic = [] if isinstance(recipe, GrpoRecipe) else [f"critic      {_critic(recipe)}"]
     return "\n".join([*_policy(recipe, advantage), *critic, *_common(recipe)])
@@ -63,6 +65,28 @@ def _sft(recipe: SftRecipe) -> str:
             *_common(recipe),
         ]
     )
+
+
+def _dpo(recipe: DpoRecipe) -> list[str]:
+    pairs = recipe.pairs
+    return [
+        f"loss        -log sigmoid({pairs.beta:g} * (log pi/ref of the chosen episode - that of the rejected)), mean",
+        "            over the step's pairs; log pi is the sum over all sampled tokens; ref is the starting policy",
+        f"pairs       of one {pairs.within} and one prompt, rewards differ by more than {pairs.margin:g}; at most "
+        f"{pairs.per_group} of a {pairs.within}",
+        f"step        1 update on {recipe.pairs_per_step} pairs; {recipe.steps} steps",
+    ]
+
+
+def _awr(recipe: AwrRecipe) -> list[str]:
+    weight = recipe.weight
+    against = _BASELINE["zero" if weight.kind == "reward" else weight.baseline or "mean"]
+    return [
+        "loss        -w * log pi(token), sum over the step's sampled tokens / their number",
+        f"weight      w = exp((reward{against}) / {weight.beta:g}), at most {weight.max:g}; one per episode, "
+        "not normalised",
+        f"step        1 update on {recipe.episodes_per_step} episodes; {recipe.steps} steps",
+    ]
 
 
 def _policy(recipe: GrpoRecipe | PpoRecipe, advantage: str) -> list[str]:

@@ -10,6 +10,7 @@ from typing import Any, Literal
 from pydantic import model_validator
 
 from forkgym.trainers.loss_sections import AdvantageSection, GaeSection, ObjectiveSection, OverlongSection
+from forkgym.trainers.offline.sections import LoggedSection, PairSection, WeightSection
 from forkgym.trainers.sections import (
     AgentSection,
     BatchSection,
@@ -142,8 +143,48 @@ class SftRecipe(Run):
             raise ValueError("sft makes one update per step: remove batch.epochs and batch.minibatches")
         if "eval_split" in self.env.model_fields_set:
             raise ValueError("sft evaluates nothing: remove env.eval_split")
+        if self.data.runs and (unused := sorted({"env", "agent"} & self.model_fields_set)):
+            raise ValueError(f"data.runs is given, so nothing is played: remove the section {unused[0]}")
         return self
 
 
-Recipe = GrpoRecipe | PpoRecipe | SftRecipe
-RECIPES: dict[str, type[Recipe]] = {"grpo": GrpoRecipe, "ppo": PpoRecipe, "sft": SftRecipe}
+class LoggedRecipe(Run):
+    """What trainers state that learn from logged episodes and play none."""
+
+    data: LoggedSection
+
+    @model_validator(mode="after")
+    def _check_logged(self) -> LoggedRecipe:
+        if self.batch.model_fields_set & {"epochs", "minibatches"}:
+            raise ValueError("one update is made per step: remove batch.epochs and batch.minibatches")
+        if "env" in self.model_fields_set:
+            raise ValueError("nothing is played: remove the section env; data.runs says what is learnt from")
+        return self
+
+
+class DpoRecipe(LoggedRecipe):
+    """Direct preference optimisation on pairs of logged episodes."""
+
+    algorithm: Literal["dpo"]
+    pairs: PairSection = PairSection()
+    pairs_per_step: Count = 8
+
+
+class AwrRecipe(LoggedRecipe):
+    """Advantage-weighted or reward-weighted regression on logged episodes."""
+
+    algorithm: Literal["awr"]
+    weight: WeightSection = WeightSection()
+    episodes_per_step: Count = 16
+
+
+Recipe = GrpoRecipe | PpoRecipe | SftRecipe | DpoRecipe | AwrRecipe
+RECIPES: dict[str, type[Recipe]] = {
+    "grpo": GrpoRecipe,
+    "ppo": PpoRecipe,
+    "sft": SftRecipe,
+    "dpo": DpoRecipe,
+    "awr": AwrRecipe,
+}
+MODULES = {"dpo": "offline.dpo", "awr": "offline.regression"}
+"""Where algorithms are run whose module in this room is not named like them."""

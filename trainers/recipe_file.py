@@ -17,7 +17,7 @@ from pydantic_core import ErrorDetails
 
 from forkgym.errors import ConfigError
 from forkgym.registry import unknown
-from forkgym.trainers.recipe import RECIPES, GrpoRecipe, PpoRecipe, Recipe, SftRecipe
+from forkgym.trainers.recipe import RECIPES, AwrRecipe, DpoRecipe, GrpoRecipe, PpoRecipe, Recipe, SftRecipe
 
 Key = tuple[str, ...]
 
@@ -81,6 +81,22 @@ def load_sft(recipe: str | PathLike[str], overrides: Sequence[str] = ()) -> SftR
     loaded = load(recipe, overrides)
     if not isinstance(loaded, SftRecipe):
         raise ConfigError(f"{recipe} is a recipe for {loaded.algorithm}, not sft")
+    return loaded
+
+
+def load_dpo(recipe: str | PathLike[str], overrides: Sequence[str] = ()) -> DpoRecipe:
+    """Like ``load``, for a recipe that must be of ``algorithm: dpo``."""
+    loaded = load(recipe, overrides)
+    if not isinstance(loaded, DpoRecipe):
+        raise ConfigError(f"{recipe} is a recipe for {loaded.algorithm}, not dpo")
+    return loaded
+
+
+def load_awr(recipe: str | PathLike[str], overrides: Sequence[str] = ()) -> AwrRecipe:
+    """Like ``load``, for a recipe that must be of ``algorithm: awr``."""
+    loaded = load(recipe, overrides)
+    if not isinstance(loaded, AwrRecipe):
+        raise ConfigError(f"{recipe} is a recipe for {loaded.algorithm}, not awr")
     return loaded
 
 

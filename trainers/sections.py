@@ -228,9 +228,16 @@ class CriticSection(Section):
 
 
 class DataSection(Section):
-    """Demonstrations: a file of episodes, or the reference solutions of the training split, played for the occasion."""
+    """Demonstrations: a file of episodes, logged runs, or the reference solutions of the training split, played for the
+    occasion."""
 
     path: str | None = None
+    runs: Annotated[tuple[str, ...], Field(strict=False)] = ()
+    """Rejection sampling: learn from the good episodes of these run folders, folders with an ``episodes.jsonl``, or
+    files. The same tokens count once."""
+    max_per_task: Count | None = None
+    """Of ``runs``: at most this many episodes of one task, drawn by the seed, so that easy tasks do not crowd out hard
+    ones."""
     episodes_per_task: Count = 1
     min_reward: float | None = 1.0
     """Keep demonstrations with at least this reward; ``null`` keeps all."""
@@ -238,6 +245,11 @@ class DataSection(Section):
 
     @model_validator(mode="after")
     def _check(self) -> DataSection:
-        if self.path is not None and self.model_fields_set & {"episodes_per_task", "concurrency"}:
-            raise ValueError("data.path is given, so nothing is played: remove episodes_per_task and concurrency")
+        given = "path" if self.path is not None else "runs"
+        if self.path is not None and self.runs:
+            raise ValueError("give data.path or data.runs, not both")
+        if (self.path is not None or self.runs) and self.model_fields_set & {"episodes_per_task", "concurrency"}:
+            raise ValueError(f"data.{given} is given, so nothing is played: remove episodes_per_task and concurrency")
+        if self.max_per_task is not None and not self.runs:
+            raise ValueError("data.max_per_task is about data.runs; give them, or remove it")
         return self

@@ -169,9 +169,17 @@ def policy_update(
     return Update(total, norm, stats)
 
 
-def supervised_update(scorer: Scorer, optimizer: torch.optim.Optimizer, batch: Batch, max_grad_norm: float) -> Update:
-    """One update on the mean negative log-probability of all trainable tokens. Raises ``NonFiniteError``."""
-    weights = token_weights(batch.mask, batch.member, "token_mean")
+def supervised_update(
+    scorer: Scorer,
+    optimizer: torch.optim.Optimizer,
+    batch: Batch,
+    max_grad_norm: float,
+    weights: Tensor | None = None,
+) -> Update:
+    """One update on the negative log-probability of all trainable tokens, times ``weights`` [B, T] and summed; without
+    weights their mean. Raises ``NonFiniteError``."""
+    if weights is None:
+        weights = token_weights(batch.mask, batch.member, "token_mean")
     stats, total = TokenStats(), 0.0
     optimizer.zero_grad()
     for rows in scorer.parts(batch, torch.arange(len(batch.lengths))):

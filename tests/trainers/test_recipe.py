@@ -10,7 +10,7 @@ import pytest
 
 from forkgym.errors import ConfigError
 from forkgym.trainers.describe import resolved
-from forkgym.trainers.recipe import GrpoRecipe, PpoRecipe, SftRecipe
+from forkgym.trainers.recipe import RECIPES
 from forkgym.trainers.recipe_file import bundled, load, load_grpo, load_sft
 
 MINIMAL = "algorithm: grpo\nsteps: 3\nout: runs/x\n"
@@ -105,7 +105,7 @@ def test_options_that_cannot_be_honoured_are_refused(tmp_path: Path, overrides: 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("steps: 3\n", "add a line .algorithm: NAME., one of grpo, ppo, sft"),
+        ("steps: 3\n", "add a line .algorithm: NAME., one of grpo, ppo, sft, dpo, awr"),
         ("algorithm: gpro\n", r"r\.yaml:1: unknown algorithm 'gpro'; did you mean 'grpo'"),
         ("- 1\n", "mapping of sections"),
         ("a: [\n", "not YAML"),
@@ -144,7 +144,7 @@ def test_the_wrong_algorithm_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", list(bundled()))
 def test_bundled_recipes_load_and_describe_their_loss(name: str) -> None:
     recipe = load(name)
-    assert isinstance(recipe, GrpoRecipe | PpoRecipe | SftRecipe)
+    assert isinstance(recipe, RECIPES[recipe.algorithm])
     assert resolved(recipe).startswith(("step", "loss"))
 
 

@@ -12,13 +12,14 @@ from forkgym.cli.players import engine
 from forkgym.cli.training import TrainingView
 from forkgym.trainers.describe import resolved
 from forkgym.trainers.events import Event, RunEnded
+from forkgym.trainers.recipe import MODULES
 from forkgym.trainers.recipe_file import load
 
 
 def train(recipe: str, overrides: Sequence[str], *, resume: bool, as_json: bool) -> None:
     """Train by ``recipe``. Raises ``InterruptedTraining`` after Ctrl-C, when the last finished step is saved."""
     chosen = load(recipe, overrides)
-    trainer = engine(chosen.algorithm)
+    trainer = engine(MODULES.get(chosen.algorithm, chosen.algorithm))
     err.print(Text(resolved(chosen), "dim"), soft_wrap=True)
     ended: list[RunEnded] = []
     with LiveView(f"{chosen.algorithm} into {chosen.out}", [("train", "Training")], err) as view:
