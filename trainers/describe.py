@@ -38,6 +38,12 @@ _LOSSES = {
     "vespo": "-constant(w^k * e^(tau * (1 - w))) * A * log pi, w the product of the episode's ratios, k = "
     "{k_positive:g} and tau = {tau_positive:g} where A > 0, else {k_negative:g} and {tau_negative:g}",
     "opsm": _CLIPPED + "; 0 in episodes with mean A < 0 whose mean log ratio is below -{delta:g}",
+    "m2po": "-ratio * A; of the tokens where A * log ratio > 0, those of largest (log ratio)^2 are 0, as few as leave "
+    "a mean of at most {tau:g} among the others of these in the update",
+    "clip_cov": _CLIPPED + "; 0 for the {cov_share:g} of the update's tokens with the largest (A - mean A) * (log pi - "
+    "mean log pi)",
+    "kl_cov": "-ratio * A; + {cov_kl:g} * (log ratio)^2 / 2 for the {cov_share:g} of the update's tokens with the "
+    "largest (A - mean A) * (log pi - mean log pi)",
     "reinforce": "-A * log pi",
 }
 _KL = {

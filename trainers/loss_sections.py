@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from forkgym.trainers.kinds import (
+    CHOOSING_LOSSES,
     EPISODE_RATIO_LOSSES,
     LOSS_OPTIONS,
     PER_EPISODE_LOSSES,
@@ -209,13 +210,13 @@ class ObjectiveSection(Section):
 
     loss: PolicyLoss = "ppo"
     clip_low: NotNegative | None = None
-    """ppo, opsm, gspo, gmpo, cispo, dis: ratios are cut (dis: dropped) below ``1 - clip_low``; gmpo: log-ratios below
-    ``-clip_low``."""
+    """ppo, opsm, clip_cov, gspo, gmpo, cispo, dis: ratios are cut (dis: dropped) below ``1 - clip_low``; gmpo:
+    log-ratios below ``-clip_low``."""
     clip_high: NotNegative | None = None
     dual_clip: Annotated[float, Field(gt=1)] | None = None
     """ppo: a token with a negative advantage A loses at most ``-dual_clip * A``."""
     tau: Positive | None = None
-    """dro: weight of the squared log-ratio."""
+    """dro: weight of the squared log-ratio. m2po: bound on a mean squared log-ratio."""
     tau_positive: Positive | None = None
     """sapo: steepness of the gate for positive advantages; vespo: how fast the weight of large ratios falls.
     ``tau_negative`` is for the other advantages."""
@@ -226,6 +227,10 @@ class ObjectiveSection(Section):
     delta: Positive | None = None
     """dppo: how far a token's probability may move before it is dropped. opsm: how far an episode that is pushed down
     may lie below the old policy, in nats per token."""
+    cov_share: Annotated[float, Field(gt=0, le=1)] | None = None
+    """clip_cov, kl_cov: share of the update's tokens, those of largest covariance, that are dropped or penalised."""
+    cov_kl: Positive | None = None
+    """kl_cov: weight of their penalty, (log ratio)^2 / 2."""
     aggregation: Aggregation | None = None
     """Default: ``token_mean``; ``seq_mean_token_mean`` for the losses with one ratio per episode, gspo and gmpo."""
     l_max: Count | None = None
@@ -247,6 +252,11 @@ class ObjectiveSection(Section):
         return self.loss in PER_EPISODE_LOSSES
 
     @property
+    def needs_update(self) -> bool:
+        """True for a loss that must know all tokens of the update before it treats one."""
+        return self.per_episode or self.loss in CHOOSING_LOSSES
+
+    @property
     def one_ratio(self) -> bool:
         """True for a loss with one ratio per episode in place of the tokens'."""
         return self.loss in EPISODE_RATIO_LOSSES
@@ -262,7 +272,7 @@ class ObjectiveSection(Section):
             if name not in LOSS_OPTIONS[self.loss] and name in self.model_fields_set:
                 known = ", ".join(LOSS_OPTIONS[self.loss]) or "none"
                 raise ValueError(f"loss {self.loss} has no {name}; remove it. Options of {self.loss}: {known}")
-        if self.loss in ("ppo", "opsm", "gspo", "cispo", "dis") and (self.options["clip_low"] or 0) > 1:
+        if self.loss in ("ppo", "opsm", "clip_cov", "gspo", "cispo", "dis") and (self.options["clip_low"] or 0) > 1:
             raise ValueError(f"clip_low is {self.clip_low}, but a ratio is never below 0; give at most 1")
         if (self.weighting == "seq_mean_token_sum_norm") != (self.l_max is not None):
             raise ValueError("l_max is needed by seq_mean_token_sum_norm and by nothing else")

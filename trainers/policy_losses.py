@@ -3,7 +3,7 @@
 Most take ratios per token. ``gspo``, ``gmpo``, ``vespo`` and ``opsm`` look at the ratio of an episode; since it is the
 same for all its tokens, its value can be computed beforehand without a gradient, and each token then adds its own share
 of the gradient, exactly, in whatever micro-batch it stands. ``gspo`` takes the advantage per token, so it also is what
-others call gspo-token.
+others call gspo-token. ``m2po``, ``clip_cov`` and ``kl_cov`` choose tokens among all of the update, beforehand too.
 """
 
 from __future__ import annotations
@@ -14,19 +14,18 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from forkgym.trainers.kinds import PolicyLoss
-from forkgym.trainers.objectives import MAX_LOG_RATIO, clipped_loss, log_ratio
+from forkgym.trainers.kinds import CHOOSING_LOSSES, PolicyLoss
+from forkgym.trainers.objectives import MAX_LOG_RATIO, clipped_loss, kl_penalty, log_ratio
 
 
 @dataclass(frozen=True)
 class Tokens:
-    """Trained tokens, all float [N]. ``episode_log_ratio`` is that of ``episode_log_ratios``, for losses with
-    one ratio per episode."""
+    """Trained tokens, all float [N]. ``given`` is what ``given_by_update`` found, for the losses that need it."""
 
     logp: Tensor
     old: Tensor
     advantage: Tensor
-    episode_log_ratio: Tensor | None = None
+    given: Tensor | None = None
 
 
 def policy_loss(kind: PolicyLoss, tokens: Tokens, options: Mapping[str, float | None]) -> tuple[Tensor, Tensor]:
@@ -36,6 +35,37 @@ def policy_loss(kind: PolicyLoss, tokens: Tokens, options: Mapping[str, float | 
     """
     loss, cut = _LOSSES[kind](tokens, {name: value for name, value in options.items() if value is not None})
     return loss, cut
+
+
+def given_by_update(kind: PolicyLoss, tokens: Tokens, member: Tensor, options: Mapping[str, float | None]) -> Tensor:
+    """What ``kind`` must know of all tokens of the update, [N], without gradient: ``episode_log_ratios``, or 1 for each
+    of the ``chosen_tokens`` and 0 for the others."""
+    if kind in CHOOSING_LOSSES:
+        return chosen_tokens(kind, tokens, options).to(tokens.logp.dtype)
+    return episode_log_ratios(kind, tokens, member, options)
+
+
+def chosen_tokens(kind: PolicyLoss, tokens: Tokens, options: Mapping[str, float | None]) -> Tensor:
+    """The tokens that ``m2po`` drops, ``clip_cov`` drops or ``kl_cov`` penalises: bool [N].
+
+    All tokens of the update must be given at once. Equal tokens are chosen together, so their order does not matter.
+    ``m2po``: of the tokens that already moved the way A pushes them, those with the largest squared log-ratio, as few
+    as leave a mean square of at most ``tau`` among the rest of these.
+    ``clip_cov`` and ``kl_cov``: those with the largest positive ``(A - mean A) * (log pi - mean log pi)``, a share of
+    ``cov_share`` of all tokens and at least one.
+    """
+    if not tokens.logp.numel():
+        return _none(tokens.logp)
+    if kind == "m2po":
+        each = log_ratio(tokens.logp, tokens.old).detach().to(torch.float64)
+        moved, square = each * tokens.advantage > 0, each.square()
+        ordered = square[moved].sort().values
+        over = ordered.cumsum(0) / torch.arange(1, len(ordered) + 1) > _number(options, "tau")
+        return moved & (square >= ordered[over][0]) if bool(over.any()) else _none(square)
+    advantage, logp = tokens.advantage.to(torch.float64), tokens.logp.detach().to(torch.float64)
+    covariance = (advantage - advantage.mean()) * (logp - logp.mean())
+    count = max(1, int(_number(options, "cov_share") * len(covariance)))
+    return (covariance >= covariance.topk(count).values[-1]) & (covariance > 0)
 
 
 def episode_log_ratios(kind: PolicyLoss, tokens: Tokens, member: Tensor, options: Mapping[str, float | None]) -> Tensor:
@@ -147,15 +177,56 @@ def _opsm(tokens: Tokens, options: Mapping[str, float]) -> tuple[Tensor, Tensor]
     return torch.where(dropped, 0.0, loss), cut | dropped
 
 
+def _m2po(tokens: Tokens, options: Mapping[str, float]) -> tuple[Tensor, Tensor]:
+    """M2PO (arXiv 2510.01161, algorithm 1): -ratio * A, without the tokens that went farthest; no other clip.
+
+    Dropped tokens stay in the denominator. The authors' released code differs: it looks for a range to clip to.
+    """
+    dropped = _chosen(tokens)
+    ratio = log_ratio(tokens.logp, tokens.old).exp()
+    return torch.where(dropped, 0.0, -ratio * tokens.advantage), dropped
+
+
+def _clip_cov(tokens: Tokens, options: Mapping[str, float]) -> tuple[Tensor, Tensor]:
+    """Clip-Cov (arXiv 2505.22617): ``ppo`` without the tokens that cost most entropy.
+
+    Always those of largest covariance; the paper draws at random among the tokens within two bounds of it.
+    """
+    loss, cut = _ppo(tokens, options)
+    dropped = _chosen(tokens)
+    return torch.where(dropped, 0.0, loss), cut | dropped
+
+
+def _kl_cov(tokens: Tokens, options: Mapping[str, float]) -> tuple[Tensor, Tensor]:
+    """KL-Cov (arXiv 2505.22617): -ratio * A, and a penalty on leaving the old policy at the tokens that cost most
+    entropy: k2, the estimate whose gradient is that of the KL divergence."""
+    penalised = _chosen(tokens)
+    penalty = options["cov_kl"] * kl_penalty(tokens.logp, tokens.old, "k2")
+    loss = -log_ratio(tokens.logp, tokens.old).exp() * tokens.advantage
+    return torch.where(penalised, loss + penalty, loss), _none(loss)
+
+
 def _reinforce(tokens: Tokens, options: Mapping[str, float]) -> tuple[Tensor, Tensor]:
     """-A * log pi, whatever the sampler's probability was."""
     return -tokens.advantage * tokens.logp, _none(tokens.logp)
 
 
 def _given(tokens: Tokens) -> Tensor:
-    if tokens.episode_log_ratio is None:
-        raise ValueError("this loss takes one ratio per episode: give episode_log_ratio")
-    return tokens.episode_log_ratio.clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
+    if tokens.given is None:
+        raise ValueError("this loss takes one ratio per episode: give what given_by_update returns")
+    return tokens.given.clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
+
+
+def _chosen(tokens: Tokens) -> Tensor:
+    if tokens.given is None:
+        raise ValueError("this loss chooses among all tokens of the update: give what given_by_update returns")
+    return tokens.given > 0
+
+
+def _number(options: Mapping[str, float | None], name: str) -> float:
+    value = options[name]
+    assert value is not None
+    return value
 
 
 def _own_share(logp: Tensor) -> Tensor:
@@ -168,9 +239,7 @@ def _none(like: Tensor) -> Tensor:
 
 
 def _gmpo_cut(each: Tensor, advantage: Tensor, options: Mapping[str, float | None]) -> tuple[Tensor, Tensor]:
-    low, high = options["clip_low"], options["clip_high"]
-    assert low is not None
-    assert high is not None
+    low, high = _number(options, "clip_low"), _number(options, "clip_high")
     kept = torch.where(advantage > 0, each.clamp(max=high), each.clamp(min=-low))
     return kept, kept != each
 
@@ -187,5 +256,8 @@ _LOSSES = {
     "dis": _dis,
     "vespo": _vespo,
     "opsm": _opsm,
+    "m2po": _m2po,
+    "clip_cov": _clip_cov,
+    "kl_cov": _kl_cov,
     "reinforce": _reinforce,
 }

@@ -23,7 +23,7 @@ from forkgym.trainers.objectives import (
     require_finite,
     token_weights,
 )
-from forkgym.trainers.policy_losses import Tokens, episode_log_ratios, policy_loss
+from forkgym.trainers.policy_losses import Tokens, given_by_update, policy_loss
 from forkgym.trainers.recipe import OnlineRecipe
 from forkgym.trainers.sections import OptimizerSection
 
@@ -139,7 +139,7 @@ def policy_update(
     correction = _correction(batch, rows, frozen.old, objective)
     penalised = objective.kl.coefficient > 0 or objective.loss == "dro"
     learning = rows if penalised else rows[(batch.advantage[rows] != 0).any(1)]
-    episode_ratios = _episode_ratios(scorer, batch, learning, frozen.old, objective) if objective.per_episode else None
+    given = _given_by_update(scorer, batch, learning, frozen.old, objective) if objective.needs_update else None
     stats, total = TokenStats(), 0.0
     optimizer.zero_grad()
     for part_rows in scorer.parts(batch, learning):
@@ -151,7 +151,7 @@ def policy_update(
         old = behaviour if objective.old_logprobs == "behaviour" else logp.detach()
         if frozen.old is not None:
             old = picked(frozen.old)
-        tokens = Tokens(logp, old, advantage, None if episode_ratios is None else picked(episode_ratios))
+        tokens = Tokens(logp, old, advantage, None if given is None else picked(given))
         loss, cut = policy_loss(objective.loss, tokens, objective.options)
         if correction is not None:
             loss = loss * picked(correction)
@@ -218,19 +218,21 @@ class _Picker:
         return whole[self._rows][:, : self._mask.shape[1]][self._mask]
 
 
-def _episode_ratios(
+def _given_by_update(
     scorer: Scorer, batch: Batch, rows: Tensor, old: Tensor | None, objective: ObjectiveSection
 ) -> Tensor:
-    """The present log-ratio of each episode in ``rows`` on all its trainable tokens, [B, T]."""
+    """What the loss must know of all trainable tokens of ``rows`` under the present weights, [B, T]."""
     result = torch.zeros(batch.mask.shape)
-    if not rows.numel() or (objective.old_logprobs == "recompute" and old is None):
-        return result  # the old log-probabilities are the present ones
+    fresh = objective.old_logprobs == "recompute" and old is None
+    if not rows.numel() or (fresh and objective.per_episode):
+        return result  # the old log-probabilities are the present ones: every log-ratio is 0
     mask = torch.zeros_like(batch.mask)
     mask[rows] = batch.mask[rows]
-    before = batch.behaviour if old is None else old
-    tokens = Tokens(scorer.whole(batch, rows)[mask], before[mask], batch.advantage[mask])
+    now = scorer.whole(batch, rows)
+    before = now if fresh else batch.behaviour if old is None else old
+    tokens = Tokens(now[mask], before[mask], batch.advantage[mask])
     member = batch.member[:, None].expand_as(mask)[mask]
-    result[mask] = episode_log_ratios(objective.loss, tokens, member, objective.options)
+    result[mask] = given_by_update(objective.loss, tokens, member, objective.options)
     return result
 
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from forkgym.trainers.kinds import LOSS_OPTIONS, PolicyLoss
-from forkgym.trainers.policy_losses import Tokens, episode_log_ratios, policy_loss
+from forkgym.trainers.policy_losses import Tokens, chosen_tokens, episode_log_ratios, given_by_update, policy_loss
 
 LOGP = [-0.5, -1.2, -0.1, -2.0, -0.7, -0.9]
 OLD = [-0.9, -1.1, -0.2, -1.0, -0.7, -1.5]
@@ -161,3 +161,69 @@ def test_gradients_of_the_constant_weights() -> None:
     assert gradient("ppo", 1.5, 1.0) == 0.0
     # d/dx of -(4 / tau) * sigmoid(tau * (e^x - 1)) at x = 0 is -1.
     assert gradient("sapo", 1.0, 1.0) == pytest.approx(-1.0)
+
+
+def test_m2po_drops_as_few_of_the_farthest_tokens_as_it_must() -> None:
+    def dropped(logs: list[float], tau: float, advantage: list[float] | None = None) -> list[bool]:
+        """The advantage points where the token went, if not given."""
+        push = torch.tensor(logs).sign() if advantage is None else torch.tensor(advantage)
+        tokens = Tokens(torch.tensor(logs), torch.zeros(len(logs)), push)
+        return chosen_tokens("m2po", tokens, {"tau": tau}).tolist()
+
+    # Squares 0.01, 0.25, 0.04, 0.04: means of the smallest one, three and four are 0.01, 0.03 and 0.085.
+    assert dropped([0.1, -0.5, 0.2, -0.2], 0.04) == [False, True, False, False]
+    assert dropped([0.1, -0.5, 0.2, -0.2], 0.086) == [False] * 4
+    assert dropped([0.1, -0.5, 0.2, -0.2], 0.026) == [False, True, True, True]  # equal tokens go together
+    assert dropped([0.5, 0.5], 0.04) == [True, True]
+    # Those pushed back, or not pushed, neither go nor count: the mean of the other two is 0.145.
+    assert dropped([0.9, 0.2, -0.5, 0.1], 0.1, [-1.0, 1.0, -1.0, 0.0]) == [False, False, True, False]
+    assert dropped([0.9, 0.2, -0.5, 0.1], 0.146, [-1.0, 1.0, -1.0, 0.0]) == [False] * 4
+    assert dropped([], 0.04) == []
+
+
+def test_covariance_chooses_likely_tokens_that_are_pushed_up() -> None:
+    tokens = Tokens(torch.tensor([-0.1, -2.0, -0.2, -3.0]), torch.zeros(4), torch.tensor([1.0, 1.0, -1.0, -1.0]))
+    # Mean A 0, mean log pi -1.325: 1.225, -0.675, -1.125, 1.675.
+    assert chosen_tokens("clip_cov", tokens, {"cov_share": 2e-4}).tolist() == [False, False, False, True]
+    assert chosen_tokens("kl_cov", tokens, {"cov_share": 0.5}).tolist() == [True, False, False, True]
+    assert chosen_tokens("kl_cov", tokens, {"cov_share": 1.0}).tolist() == [True, False, False, True]  # only positive
+    equal = Tokens(torch.full((3,), -1.0), torch.zeros(3), torch.ones(3))
+    assert not chosen_tokens("clip_cov", equal, {"cov_share": 1.0}).any()
+
+
+@pytest.mark.parametrize("kind", ["m2po", "clip_cov", "kl_cov"])
+def test_tokens_are_chosen_whatever_their_order(kind: PolicyLoss) -> None:
+    order = torch.tensor([4, 0, 5, 2, 1, 3])
+    logp, old, options = torch.tensor(LOGP), torch.tensor(OLD), {"tau": 0.1, "cov_share": 0.4}
+    found = chosen_tokens(kind, Tokens(logp, old, ADVANTAGE), options)
+    again = chosen_tokens(kind, Tokens(logp[order], old[order], ADVANTAGE[order]), options)
+    assert again.tolist() == found[order].tolist()
+    assert 0 < int(found.sum()) < 6
+
+
+@pytest.mark.parametrize(
+    ("kind", "loss", "gradient"),
+    [
+        ("m2po", [-1.1, 0.0], [-1.1, 0.0]),
+        ("clip_cov", [-1.1, 0.0], [-1.1, 0.0]),
+        # Log-ratio x = -ln 2 at the second: 0.5 * 1 + x^2 / 2, and its derivative 0.5 + x.
+        ("kl_cov", [-1.1, 0.5 + math.log(2) ** 2 / 2], [-1.1, 0.5 - math.log(2)]),
+    ],
+)
+def test_loss_and_gradient_of_a_chosen_token(kind: PolicyLoss, loss: list[float], gradient: list[float]) -> None:
+    logp = torch.tensor([math.log(1.1), math.log(0.5)], requires_grad=True)
+    tokens = Tokens(logp, torch.zeros(2), torch.tensor([1.0, -1.0]), torch.tensor([0.0, 1.0]))
+    each, _ = policy_loss(kind, tokens, LOSS_OPTIONS[kind])
+    each.sum().backward()
+    assert logp.grad is not None
+    assert each.tolist() == pytest.approx(loss)
+    assert logp.grad.tolist() == pytest.approx(gradient)
+
+
+@pytest.mark.parametrize("kind", sorted({"gspo", "gmpo", "vespo", "opsm", "m2po", "clip_cov", "kl_cov"}))
+def test_what_is_needed_of_the_whole_update_is_asked_for(kind: PolicyLoss) -> None:
+    tokens = Tokens(torch.tensor(LOGP), torch.tensor(OLD), ADVANTAGE)
+    with pytest.raises(ValueError, match="give what given_by_update returns"):
+        policy_loss(kind, tokens, LOSS_OPTIONS[kind])
+    given = given_by_update(kind, tokens, MEMBER, LOSS_OPTIONS[kind])
+    policy_loss(kind, Tokens(tokens.logp, tokens.old, tokens.advantage, given), LOSS_OPTIONS[kind])

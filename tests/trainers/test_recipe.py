@@ -87,6 +87,8 @@ def test_all_mistakes_are_told_at_once(tmp_path: Path) -> None:
         (["objective={loss: dis, clip_low: 1.5}"], "never below 0"),
         (["objective.loss=gsp"], "'gspo'"),
         (["objective.loss=cispo", "objective.dual_clip=3"], "cispo has no dual_clip"),
+        (["objective.loss=m2po", "objective.clip_low=0.1"], "m2po has no clip_low"),
+        (["objective.loss=clip_cov", "objective.cov_share=2"], "less than or equal to 1"),
         (["objective={loss: sapo, clip_low: 0.2}"], "sapo has no clip_low"),
         (["objective={loss: gspo, aggregation: token_mean}"], "one ratio per episode"),
         (["objective={loss: ppo, clip_low: 1.5}"], "never below 0"),

@@ -15,6 +15,7 @@ from forkgym.agents.models import LanguageModel
 from forkgym.trainers.base import Batch
 from forkgym.trainers.batch import build_batch
 from forkgym.trainers.errors import NonFiniteError
+from forkgym.trainers.kinds import LOSS_OPTIONS, PolicyLoss
 from forkgym.trainers.models import load_model
 from forkgym.trainers.recipe import GrpoRecipe
 from forkgym.trainers.sections import ModelSection, OptimizerSection
@@ -84,6 +85,20 @@ def test_check_5_micro_batches_and_row_order_do_not_matter(
     loss, norm, weights = update(language, batch, setup, 10_000, rows_of(batch))
     other_loss, other_norm, other_weights = update(language, batch, setup, micro, rows_of(batch).flip(0))
     assert other_loss == pytest.approx(loss, abs=1e-6)
+    assert other_norm == pytest.approx(norm, rel=1e-5)
+    assert torch.allclose(other_weights, weights, atol=1e-6)
+
+
+@pytest.mark.parametrize("loss", LOSS_OPTIONS)
+def test_check_5_for_every_loss_with_episodes_spread_over_micro_batches(
+    language: LanguageModel, batch: Batch, recipe: MakeRecipe, loss: PolicyLoss
+) -> None:
+    """Episode b has two segments, and one row per micro-batch splits it; their order does not matter either."""
+    setup = recipe(objective={"loss": loss}, optimizer={"lr": 1e-4, "eps": 1e-3})
+    whole, norm, weights = update(language, batch, setup, 10_000, rows_of(batch))
+    other, other_norm, other_weights = update(language, batch, setup, 1, rows_of(batch).flip(0))
+    assert norm > 0
+    assert other == pytest.approx(whole, abs=1e-6)
     assert other_norm == pytest.approx(norm, rel=1e-5)
     assert torch.allclose(other_weights, weights, atol=1e-6)
 
