@@ -199,6 +199,19 @@ def test_check_14_the_ratio_is_against_the_sampler() -> None:
     assert logp.grad.item() == pytest.approx(-1.1)
 
 
+def test_f12_decoupled_ratios() -> None:
+    """Decoupled PPO: the trainer's old policy is pi_prox, and a correction makes up for the sampler."""
+    now, proximal, behaviour = (torch.tensor([p]).log() for p in (0.5, 0.4, 0.32))
+    member = torch.zeros(1, dtype=torch.int64)
+    weight = correction_weights(proximal - behaviour, member, kind="tis", level="token", low=0.0, high=2.0)
+    ratio = log_ratio(now, proximal).exp()
+    assert weight.item() == pytest.approx(1.25)
+    assert ratio.item() == pytest.approx(1.25)
+    assert log_ratio(now, behaviour).exp().item() == pytest.approx(1.5625)
+    loss, _ = clipped_loss(ratio, torch.tensor([1.0]), clip_low=0.2, clip_high=0.28)
+    assert (weight * loss).item() == pytest.approx(-1.5625)
+
+
 def test_an_enormous_ratio_stays_finite() -> None:
     logp = torch.tensor([0.0], requires_grad=True)
     loss, _ = clipped_loss(
