@@ -78,4 +78,4 @@ def test_a_missing_file_is_refused(tmp_path: Path) -> None:
 
 def test_only_the_bash_agent_can_demonstrate(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="demonstrations are played through the agent 'bash'"):
-        sft.run(sft_recipe(tmp_path / "x", "agent.name=collections:UserDict", "steps=1"))
+        sft.run(sft_recipe(tmp_path / "x", "agent={name: collections:UserDict, format: chatml}", "steps=1"))
