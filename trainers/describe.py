@@ -3,7 +3,18 @@
 from __future__ import annotations
 
 from forkgym.trainers.loss_sections import ObjectiveSection
-from forkgym.trainers.recipe import AwrRecipe, DpoRecipe, GrpoRecipe, OnlineRecipe, PpoRecipe, Recipe, SftRecipe
+from forkgym.trainers.recipe import (
+    AwrRecipe,
+    DistillRecipe,
+    DpoRecipe,
+    GrpoRecipe,
+    LoopRecipe,
+    OnlineRecipe,
+    PpoRecipe,
+    Recipe,
+    SelfDistillRecipe,
+    SftRecipe,
+)
 from forkgym.trainers.sections import RewardSection
 
 _STD = {
@@ -58,6 +69,8 @@ def resolved(recipe: Recipe) -> str:
         return _sft(recipe)
     if isinstance(recipe, DpoRecipe | AwrRecipe):
         return "\n".join([*(_dpo(recipe) if isinstance(recipe, DpoRecipe) else _awr(recipe)), *_common(recipe)])
+    if isinstance(recipe, DistillRecipe | SelfDistillRecipe):
+        return "\n".join([*_policy(recipe, _distillation(recipe)), *_teachers(recipe), *_common(recipe)])
     advantage = _advantage(recipe) if isinstance(recipe, GrpoRecipe) else _estimation(recipe)
     critic = [] if isinstance(recipe, GrpoRecipe) else [f"critic      {_critic(recipe)}"]
     return "\n".join([*_policy(recipe, advantage), *critic, *_common(recipe)])
@@ -95,7 +108,28 @@ def _awr(recipe: AwrRecipe) -> list[str]:
     ]
 
 
-def _policy(recipe: GrpoRecipe | PpoRecipe, advantage: str) -> list[str]:
+def _distillation(recipe: DistillRecipe | SelfDistillRecipe) -> str:
+    text = "log teacher(token) - log pi(token) before the step, held constant: minus the reverse KL of that token; "
+    return text + "rewards are not trained on; failed episodes are left out"
+
+
+def _teachers(recipe: DistillRecipe | SelfDistillRecipe) -> list[str]:
+    if isinstance(recipe, DistillRecipe):
+        each = [
+            f"{t.weight:g} * {t.model}{f' with {t.start_from}' if t.start_from else ''} in tasks {t.tasks!r}"
+            for t in recipe.teachers
+        ]
+        mean = "log teacher is the mean of the task's teachers, weighted: " if len(each) > 1 else ""
+        return [f"teacher     {mean}{'; '.join(each)}"]
+    teacher = recipe.teacher
+    decay = 0.95 if teacher.decay is None else teacher.decay
+    who = "the starting policy" if teacher.weights == "start" else f"an average of the policy, decay {decay:g}"
+    return [
+        f"teacher     {who}, which reads a message with the episode's verdict before the episode; the policy does not"
+    ]
+
+
+def _policy(recipe: LoopRecipe, advantage: str) -> list[str]:
     objective, rollout = recipe.objective, recipe.rollout
     lines = [
         f"step        {rollout.groups} groups of {rollout.group_size} episodes at temperature "

@@ -47,7 +47,7 @@ from forkgym.trainers.models import load_model, swapped_in, trained_weights
 from forkgym.trainers.monitor import signs
 from forkgym.trainers.plan import TaskOrder, group_jobs
 from forkgym.trainers.player import EnvPlayer, Player
-from forkgym.trainers.recipe import GrpoRecipe, PpoRecipe
+from forkgym.trainers.recipe import LoopRecipe
 from forkgym.trainers.run_folder import Result, RunFolder
 from forkgym.trainers.update import (
     Frozen,
@@ -85,7 +85,7 @@ class Learner:
     parts: dict[str, Part] = field(default_factory=dict[str, Part])
 
 
-def make_player(recipe: GrpoRecipe | PpoRecipe, language: LanguageModel, version: int = 0) -> EnvPlayer:
+def make_player(recipe: LoopRecipe, language: LanguageModel, version: int = 0) -> EnvPlayer:
     """Episodes in the recipe's environments, sampled by its engine with the model's weights, of this ``version``."""
     agent = make_agent(
         {"name": recipe.agent.name, **recipe.agent_options},
@@ -104,7 +104,7 @@ def make_player(recipe: GrpoRecipe | PpoRecipe, language: LanguageModel, version
 
 
 def train(
-    recipe: GrpoRecipe | PpoRecipe,
+    recipe: LoopRecipe,
     make_loop: Callable[[Learner, RunFolder, TrainState, Player, OnEvent], Loop],
     make_parts: Callable[[LanguageModel], dict[str, Part]],
     *,
@@ -142,7 +142,7 @@ class Loop(ABC):
 
     def __init__(
         self,
-        recipe: GrpoRecipe | PpoRecipe,
+        recipe: LoopRecipe,
         folder: RunFolder,
         learner: Learner,
         state: TrainState,

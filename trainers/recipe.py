@@ -5,12 +5,18 @@ Read a recipe with ``forkgym.trainers.recipe_file.load``. This module imports no
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import model_validator
+from pydantic import Field, model_validator
 
 from forkgym.trainers.loss_sections import AdvantageSection, GaeSection, ObjectiveSection, OverlongSection
-from forkgym.trainers.offline.sections import LoggedSection, PairSection, WeightSection
+from forkgym.trainers.offline.sections import (
+    LoggedSection,
+    PairSection,
+    SelfTeacherSection,
+    TeacherSection,
+    WeightSection,
+)
 from forkgym.trainers.sections import (
     AgentSection,
     BatchSection,
@@ -178,13 +184,36 @@ class AwrRecipe(LoggedRecipe):
     episodes_per_step: Count = 16
 
 
-Recipe = GrpoRecipe | PpoRecipe | SftRecipe | DpoRecipe | AwrRecipe
+class DistillRecipe(OnlineRecipe):
+    """On-policy distillation: the student samples, teachers judge its tokens."""
+
+    algorithm: Literal["distill"]
+    teachers: Annotated[tuple[TeacherSection, ...], Field(strict=False, min_length=1)]
+    """Each a mapping of ``model``, ``start_from``, ``tasks`` (a pattern of task ids, default all) and ``weight``."""
+
+
+class SelfDistillRecipe(OnlineRecipe):
+    """On-policy distillation from the student itself, told how the episode ended."""
+
+    algorithm: Literal["self_distill"]
+    teacher: SelfTeacherSection = SelfTeacherSection()
+
+
+LoopRecipe = GrpoRecipe | PpoRecipe | DistillRecipe | SelfDistillRecipe
+Recipe = LoopRecipe | SftRecipe | DpoRecipe | AwrRecipe
 RECIPES: dict[str, type[Recipe]] = {
     "grpo": GrpoRecipe,
     "ppo": PpoRecipe,
     "sft": SftRecipe,
     "dpo": DpoRecipe,
     "awr": AwrRecipe,
+    "distill": DistillRecipe,
+    "self_distill": SelfDistillRecipe,
 }
-MODULES = {"dpo": "offline.dpo", "awr": "offline.regression"}
+MODULES = {
+    "dpo": "offline.dpo",
+    "awr": "offline.regression",
+    "distill": "offline.distill",
+    "self_distill": "offline.distill",
+}
 """Where algorithms are run whose module in this room is not named like them."""

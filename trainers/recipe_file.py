@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from importlib.resources import files
 from os import PathLike
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, cast, get_args
 
 import yaml
 from pydantic import BaseModel, ValidationError
@@ -17,7 +17,17 @@ from pydantic_core import ErrorDetails
 
 from forkgym.errors import ConfigError
 from forkgym.registry import unknown
-from forkgym.trainers.recipe import RECIPES, AwrRecipe, DpoRecipe, GrpoRecipe, PpoRecipe, Recipe, SftRecipe
+from forkgym.trainers.recipe import (
+    RECIPES,
+    AwrRecipe,
+    DistillRecipe,
+    DpoRecipe,
+    GrpoRecipe,
+    PpoRecipe,
+    Recipe,
+    SelfDistillRecipe,
+    SftRecipe,
+)
 
 Key = tuple[str, ...]
 
@@ -97,6 +107,14 @@ def load_awr(recipe: str | PathLike[str], overrides: Sequence[str] = ()) -> AwrR
     loaded = load(recipe, overrides)
     if not isinstance(loaded, AwrRecipe):
         raise ConfigError(f"{recipe} is a recipe for {loaded.algorithm}, not awr")
+    return loaded
+
+
+def load_distill(recipe: str | PathLike[str], overrides: Sequence[str] = ()) -> DistillRecipe | SelfDistillRecipe:
+    """Like ``load``, for a recipe that must be of ``algorithm: distill`` or ``self_distill``."""
+    loaded = load(recipe, overrides)
+    if not isinstance(loaded, DistillRecipe | SelfDistillRecipe):
+        raise ConfigError(f"{recipe} is a recipe for {loaded.algorithm}, not distill or self_distill")
     return loaded
 
 
@@ -183,5 +201,7 @@ def _explain(kind: type[BaseModel], detail: ErrorDetails, source: _Source, name:
 
 def _section(kind: type[BaseModel], key: Key) -> type[BaseModel]:
     for part in key:
-        kind = cast("type[BaseModel]", kind.model_fields[part].annotation)
+        if not part.isdecimal():  # a number is a place in a list of sections
+            annotation: Any = kind.model_fields[part].annotation
+            kind = next((a for a in get_args(annotation) if isinstance(a, type)), annotation)
     return kind

@@ -107,7 +107,7 @@ def test_options_that_cannot_be_honoured_are_refused(tmp_path: Path, overrides: 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("steps: 3\n", "add a line .algorithm: NAME., one of grpo, ppo, sft, dpo, awr"),
+        ("steps: 3\n", "add a line .algorithm: NAME., one of grpo, ppo, sft, dpo, awr, distill, self_distill"),
         ("algorithm: gpro\n", r"r\.yaml:1: unknown algorithm 'gpro'; did you mean 'grpo'"),
         ("- 1\n", "mapping of sections"),
         ("a: [\n", "not YAML"),

@@ -1,4 +1,4 @@
-"""Sections of recipes that learn from logged episodes. This module imports no torch."""
+"""Sections of recipes that learn from logged episodes or from teachers. This module imports no torch."""
 
 from __future__ import annotations
 
@@ -47,4 +47,38 @@ class WeightSection(Section):
     def _check(self) -> WeightSection:
         if self.kind == "reward" and self.baseline is not None:
             raise ValueError("weight.baseline belongs to weight.kind advantage; remove it")
+        return self
+
+
+class TeacherSection(Section):
+    """A model whose probabilities the student learns. It has the student's tokenizer."""
+
+    model: str
+    """``smollm2-135m``, ``tiny-random``, or the path of a directory in the format of transformers."""
+    start_from: str | None = None
+    """A checkpoint, or a run folder, whose weights replace the model's own."""
+    tasks: str = "*"
+    """Teaches in tasks whose id matches this pattern."""
+    weight: Positive = 1.0
+    """Against the other teachers of the same task."""
+
+
+class SelfTeacherSection(Section):
+    """The student itself as its teacher, which reads how the episode ended before it judges the tokens."""
+
+    weights: Literal["start", "ema"] = "start"
+    """The student's weights as the run began, or a moving average of them."""
+    decay: Annotated[float, Field(gt=0, lt=1)] | None = None
+    """Of ``ema``: how much of the average stays in each step. Default 0.95."""
+    template: str = "The attempt below ended with this verdict: {verdict}"
+    """A message before the episode's own, for the teacher only. ``{verdict}`` is the episode's verdict as JSON."""
+    max_chars: Count = 2000
+    """Of the verdict."""
+
+    @model_validator(mode="after")
+    def _check(self) -> SelfTeacherSection:
+        if "{verdict}" not in self.template:
+            raise ValueError("teacher.template has no {verdict}: the teacher would know no more than the student")
+        if self.decay is not None and self.weights != "ema":
+            raise ValueError("teacher.decay belongs to teacher.weights ema; remove it")
         return self
