@@ -43,9 +43,7 @@ def group_advantage(
         raise ValueError("std='loo' needs baseline='loo'")
     if baseline == "length" and length is None:
         raise ValueError("baseline='length' needs the members' lengths")
-    if not torch.isfinite(reward).all():
-        raise ValueError("a group member has no finite reward; leave out members that were not scored")
-    rewards = reward.to(torch.float64)
+    rewards = _finite(reward)
     if std == "mean" and bool((rewards < 0).any()):
         raise ValueError("std='mean' divides by the mean reward of a group, so no reward may be negative")
     if baseline == "zero" and std == "none":
@@ -80,9 +78,7 @@ def pass_at_k_advantage(reward: Tensor, group: Tensor, *, k: int, tolerance: flo
     """
     if k < 2:
         raise ValueError(f"k is {k}, but the best of one is the reward itself; give at least 2")
-    if not torch.isfinite(reward).all():
-        raise ValueError("a group member has no finite reward; leave out members that were not scored")
-    rewards = reward.to(torch.float64)
+    rewards = _finite(reward)
     result = torch.zeros_like(rewards)
     for label in _labels(group):
         members = group == label
@@ -101,6 +97,54 @@ def _gain_of_best(rewards: Tensor, k: int, tolerance: float) -> Tensor:
     result = torch.empty_like(rewards)
     result[place] = gains.sum(1)
     return result
+
+
+def tournament_advantage(reward: Tensor, group: Tensor, length: Tensor, *, tolerance: float) -> Tensor:
+    """LEAP's rank: matches won less matches lost against the other members of the group, over their number.
+
+    ``length`` [M] are trained tokens; float64 [M], between -1 and 1, with sum 0 in each group, whatever the scale of
+    the rewards. The higher reward wins. The abstract leaves ties open; here rewards within ``tolerance`` are a tie,
+    which the shorter episode wins if one of the two is above 0, since to fail in fewer tokens is no merit.
+    """
+    rewards = _finite(reward)
+    result = torch.zeros_like(rewards)
+    for label in _labels(group):
+        members = group == label
+        r, tokens = rewards[members], length[members].to(torch.float64)
+        gap, best = r[:, None] - r[None, :], torch.maximum(r[:, None], r[None, :])
+        shorter = torch.where(best > 0, (tokens[None, :] - tokens[:, None]).sign(), 0.0)
+        result[members] = torch.where(gap.abs() > tolerance, gap.sign(), shorter).sum(1) / max(len(r) - 1, 1)
+    return result
+
+
+def calibrated_advantage(reward: Tensor, group: Tensor, *, bound: float, tolerance: float) -> Tensor:
+    """RiVER's shaping of open-ended scores: a member's calibrated reward minus the group's mean of it, float64 [M].
+
+    The abstract asks for comparisons within an instance, emphasis on the top and bounded credit for other valid
+    solutions. Here valid is a reward above 0. The best of the group count 1, invalid ones 0, and the others ``bound``
+    times their rank among the distinct scores below the best (the lowest 1), over the number of these. Scores within
+    ``tolerance`` of the next one are one score, so repeating a solution does not raise its credit.
+    """
+    rewards = _finite(reward)
+    result = torch.zeros_like(rewards)
+    for label in _labels(group):
+        members = group == label
+        shaped = _calibrated(rewards[members], bound, tolerance)
+        result[members] = shaped - shaped.mean() if _spread(shaped) > 0 else 0.0
+    return result
+
+
+def _calibrated(rewards: Tensor, bound: float, tolerance: float) -> Tensor:
+    shaped, valid = torch.zeros_like(rewards), rewards > 0
+    if not bool(valid.any()):
+        return shaped
+    ordered, place = rewards[valid].sort()
+    rank = torch.cat([torch.ones(1), (ordered.diff() > tolerance).to(torch.float64)]).cumsum(0).to(rewards.dtype)
+    below = (rank[-1] - 1).clamp(min=1)
+    credit = torch.empty_like(ordered)
+    credit[place] = torch.where(rank == rank[-1], 1.0, bound * rank / below)
+    shaped[valid] = credit
+    return shaped
 
 
 def overlong_penalty(tokens: Tensor, *, limit: int, margin: int, penalty: float) -> Tensor:
@@ -148,6 +192,12 @@ def has_signal(reward: Tensor, group: Tensor, tolerance: float) -> Tensor:
         members = group == label
         result[members] = _spread(reward[members]) > tolerance
     return result
+
+
+def _finite(reward: Tensor) -> Tensor:
+    if not torch.isfinite(reward).all():
+        raise ValueError("a group member has no finite reward; leave out members that were not scored")
+    return reward.to(torch.float64)
 
 
 def _labels(group: Tensor) -> list[int]:

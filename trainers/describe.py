@@ -203,7 +203,17 @@ def _advantage(recipe: GrpoRecipe) -> str:
     if advantage.estimator == "pass_at_k":
         text = f"pass_at_k: {advantage.k} times the mean over the sets of {advantage.k} members that hold the episode"
         text += f" of the best reward ({_reward(recipe.reward)}) with it minus that without it"
-    if advantage.baseline != "zero":
+    if advantage.estimator == "leap":
+        text = "leap: matches won minus lost within the group, over the number of the others; reward "
+        text += f"({_reward(recipe.reward)}) decides, between equal ones above 0 the smaller number of trained tokens"
+        text += f" (equal: within {advantage.tolerance:g})"
+    elif advantage.estimator == "river":
+        text = (
+            f"river: calibrated reward minus the group's mean of it, from the reward ({_reward(recipe.reward)}): 1 for "
+        )
+        text += f"the best, {advantage.credit:g} * rank / number of the distinct ones below for others above 0, else 0"
+        text += f" (distinct: more than {advantage.tolerance:g} apart)"
+    elif advantage.baseline != "zero":
         text += f"; 0 for a group whose rewards lie within {advantage.tolerance:g}"
     if advantage.whitened:
         text += "; then mean 0 and deviation 1 over all trained tokens of the step"

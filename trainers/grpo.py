@@ -19,11 +19,13 @@ except ModuleNotFoundError as error:
 from forkgym.agents.base import Episode
 from forkgym.agents.models import LanguageModel
 from forkgym.trainers.advantages import (
+    calibrated_advantage,
     component_advantage,
     gpg_advantage,
     group_advantage,
     overlong_penalty,
     pass_at_k_advantage,
+    tournament_advantage,
     whiten,
 )
 from forkgym.trainers.base import Batch
@@ -106,6 +108,10 @@ class _Loop(Loop):
                 eps=section.eps,
                 tolerance=section.tolerance,
             )
+        elif section.estimator == "leap":
+            each = tournament_advantage(batch.reward, group, tokens_of_members(batch), tolerance=section.tolerance)
+        elif section.estimator == "river":
+            each = calibrated_advantage(batch.reward, group, bound=section.credit, tolerance=section.tolerance)
         elif section.k is not None:
             each = pass_at_k_advantage(batch.reward, group, k=section.k, tolerance=section.tolerance)
         else:

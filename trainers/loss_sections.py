@@ -35,6 +35,8 @@ ESTIMATORS: dict[str, tuple[Baseline, StdKind]] = {
     "pass_at_k": ("loo", "none"),
     "gpg": ("mean", "none"),
     "gigpo": ("mean", "none"),
+    "leap": ("mean", "none"),
+    "river": ("mean", "none"),
 }
 """Baseline and divisor of each advantage estimator."""
 WHITENED = ("reinforce_pp", "reinforce_pp_baseline", "gdpo")
@@ -58,6 +60,8 @@ class AdvantageSection(Section):
         "pass_at_k",
         "gpg",
         "gigpo",
+        "leap",
+        "river",
     ] = "grpo"
     std: StdKind | None = None
     """Divisor of grpo, dapo and gigpo; ``null`` takes the estimator's own (grpo and dapo: sample, gigpo: none)."""
@@ -74,6 +78,8 @@ class AdvantageSection(Section):
     """gigpo only: weight of a turn's advantage beside its episode's (default 1)."""
     k: Annotated[int, Field(ge=2)] | None = None
     """pass_at_k only: the size of the sets whose best member counts, at most ``rollout.group_size``; needed there."""
+    bound: Annotated[float, Field(ge=0, lt=1)] | None = None
+    """river only: the most that a valid episode below the best of its group may count, which counts 1 (default 0.5)."""
 
     @property
     def baseline(self) -> Baseline:
@@ -99,6 +105,11 @@ class AdvantageSection(Section):
         return 1.0 if self.step_weight is None else self.step_weight
 
     @property
+    def credit(self) -> float:
+        """Bound on the credit of valid episodes below the best, default filled in."""
+        return 0.5 if self.bound is None else self.bound
+
+    @property
     def max_rounds(self) -> int:
         """Rounds of collection in one step."""
         return (self.rounds or 3) if self.estimator == "dapo" else 1
@@ -118,6 +129,8 @@ class AdvantageSection(Section):
         for name in ("gamma", "step_weight"):
             if getattr(self, name) is not None and self.estimator != "gigpo":
                 raise ValueError(f"{name} applies to the estimator gigpo only; remove it")
+        if self.bound is not None and self.estimator != "river":
+            raise ValueError("bound applies to the estimator river only; remove it")
         if (self.estimator == "pass_at_k") != (self.k is not None):
             raise ValueError("k is needed by the estimator pass_at_k and by nothing else")
         return self

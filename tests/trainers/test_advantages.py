@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from forkgym.trainers.advantages import (
+    calibrated_advantage,
     component_advantage,
     gae,
     gpg_advantage,
@@ -18,6 +22,7 @@ from forkgym.trainers.advantages import (
     overlong_penalty,
     pass_at_k_advantage,
     returns_to_go,
+    tournament_advantage,
     whiten,
 )
 
@@ -250,3 +255,57 @@ def test_pass_at_k_refuses_one_and_nan() -> None:
         best_of([1, 0], 1)
     with pytest.raises(ValueError, match="no finite reward"):
         best_of([1, math.nan], 2)
+
+
+def test_leap_is_a_tournament_in_which_successes_are_tied_by_length() -> None:
+    def found(rewards: list[float], tokens: list[int]) -> list[float]:
+        group = torch.zeros(len(rewards), dtype=torch.int64)
+        return tournament_advantage(torch.tensor(rewards), group, torch.tensor(tokens), tolerance=1e-4).tolist()
+
+    # The first wins all three matches, the second one of three more than it loses; failures do not beat each other.
+    assert found([1, 1, 0, 0], [10, 20, 5, 9]) == pytest.approx([1, 1 / 3, -2 / 3, -2 / 3])
+    assert found([1, 1, 1], [1, 2, 3]) == [1, 0, -1]
+    assert found([0, 0, 0], [1, 2, 3]) == [0, 0, 0]
+    assert found([700, 0.2, 0.1], [5, 5, 5]) == [1, 0, -1]
+    assert found([1], [5]) == [0]
+
+
+def test_river_bounds_the_credit_of_all_but_the_best() -> None:
+    def found(rewards: list[float], bound: float = 0.5) -> list[float]:
+        group = torch.zeros(len(rewards), dtype=torch.int64)
+        return calibrated_advantage(torch.tensor(rewards), group, bound=bound, tolerance=1e-4).tolist()
+
+    # 1, 0.5, 0.5, 0.25 and 0, with mean 0.45: 5 is the second and 2 the first of two distinct scores below the best.
+    assert found([9, 5, 5, 2, 0]) == pytest.approx([0.55, 0.05, 0.05, -0.2, -0.45])
+    assert found([9e6, 5, 5, 2, 0]) == pytest.approx([0.55, 0.05, 0.05, -0.2, -0.45])
+    assert found([3, 0], 0.0) == [0.5, -0.5]
+    assert found([4, 4, 4]) == found([0, -1, 0]) == [0, 0, 0]
+
+
+GROUP_ESTIMATORS: dict[str, Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]] = {
+    **{
+        name: lambda r, g, n, kind=kind: group_advantage(r, g, eps=1e-6, tolerance=1e-4, length=n, **kind)
+        for name, kind in KINDS.items()
+    },
+    "gpg": lambda r, g, _: gpg_advantage(r, g, tolerance=1e-4),
+    "pass_at_k": lambda r, g, _: pass_at_k_advantage(r, g, k=2, tolerance=1e-4),
+    "leap": lambda r, g, n: tournament_advantage(r, g, n, tolerance=1e-4),
+    "river": lambda r, g, _: calibrated_advantage(r, g, bound=0.5, tolerance=1e-4),
+}
+
+
+@pytest.mark.parametrize("name", GROUP_ESTIMATORS)
+@settings(max_examples=15, deadline=None)
+@given(
+    members=st.lists(st.tuples(st.integers(0, 8), st.integers(0, 2), st.integers(1, 9)), min_size=1, max_size=9),
+    data=st.data(),
+)
+def test_the_order_of_members_and_the_names_of_groups_do_not_matter(
+    name: str, members: list[tuple[int, int, int]], data: st.DataObject
+) -> None:
+    order = data.draw(st.permutations(range(len(members))))
+    reward, group, length = (torch.tensor(column) for column in zip(*members, strict=True))
+    estimate = GROUP_ESTIMATORS[name]
+    found = estimate(reward / 8, group, length)
+    again = estimate(reward[order] / 8, 7 - group[order], length[order])
+    assert again.tolist() == pytest.approx(found[order].tolist(), abs=1e-9)

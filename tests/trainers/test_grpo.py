@@ -65,6 +65,8 @@ def weights(recipe: GrpoRecipe) -> bytes:
         ({"estimator": "pass_at_k", "k": 2}, {}),
         ({"estimator": "gpg"}, {"loss": "dis"}),
         ({"estimator": "gigpo"}, {"loss": "opsm"}),
+        ({"estimator": "leap"}, {}),
+        ({"estimator": "river", "bound": 0.3}, {}),
         ({"estimator": "grpo"}, {"loss": "vespo"}),
         ({"estimator": "grpo"}, {"loss": "m2po"}),
         ({"estimator": "grpo"}, {"loss": "clip_cov", "old_logprobs": "recompute"}),

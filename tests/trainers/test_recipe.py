@@ -77,6 +77,7 @@ def test_all_mistakes_are_told_at_once(tmp_path: Path) -> None:
         (["advantage={estimator: gdpo}"], "reward.weights"),
         (["advantage={estimator: pass_at_k}"], "k is needed by"),
         (["advantage={estimator: grpo, k: 2}"], "k is needed by"),
+        (["advantage={estimator: leap, bound: 0.2}"], "river only"),
         (["advantage={estimator: pass_at_k, k: 9}"], "above rollout.group_size 8"),
         (["advantage={estimator: reinforce, eps: 0.1}"], "eps has no effect"),
         (["overlong.penalty=2"], "limit is not given"),
