@@ -199,6 +199,17 @@ def test_check_14_the_ratio_is_against_the_sampler() -> None:
     assert logp.grad.item() == pytest.approx(-1.1)
 
 
+def test_two_sided_clipping_is_dual_clip() -> None:
+    """-min(min(ratio, delta) * A, clip(ratio) * A), written out, for a delta above the upper bound of the clip."""
+    for advantage in (2.0, 0.0, -0.7):
+        for ratio in (0.1, 0.79, 1.0, 1.21, 2.9, 3.1, 50.0):
+            by_hand = -min(min(ratio, 3.0) * advantage, min(max(ratio, 0.8), 1.2) * advantage)
+            found, _ = clipped_loss(
+                torch.tensor([ratio]), torch.tensor([advantage]), clip_low=0.2, clip_high=0.2, dual_clip=3.0
+            )
+            assert found.item() == pytest.approx(by_hand, rel=1e-6)
+
+
 def test_f12_decoupled_ratios() -> None:
     """Decoupled PPO: the trainer's old policy is pi_prox, and a correction makes up for the sampler."""
     now, proximal, behaviour = (torch.tensor([p]).log() for p in (0.5, 0.4, 0.32))
