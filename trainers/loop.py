@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from forkgym.agents.base import Episode, SamplingParams
+from forkgym.agents.base import Agent, Episode, SamplingParams
 from forkgym.agents.models import LanguageModel, compute_dtype
 from forkgym.agents.registry import make_agent, make_format
 from forkgym.errors import ConfigError
@@ -85,13 +85,24 @@ class Learner:
     parts: dict[str, Part] = field(default_factory=dict[str, Part])
 
 
-def make_player(recipe: LoopRecipe, language: LanguageModel, version: int = 0) -> EnvPlayer:
-    """Episodes in the recipe's environments, sampled by its engine with the model's weights, of this ``version``."""
-    agent = make_agent(
-        {"name": recipe.agent.name, **recipe.agent_options},
-        format=make_format(recipe.agent.format, language.tokenizer),
-    )
-    return EnvPlayer(
+def make_player(
+    recipe: LoopRecipe,
+    language: LanguageModel,
+    version: int = 0,
+    *,
+    own_agent: Callable[..., Agent] | None = None,
+    kind: Callable[..., EnvPlayer] = EnvPlayer,
+) -> EnvPlayer:
+    """Episodes in the recipe's environments, sampled by its engine with the model's weights, of this ``version``.
+
+    ``own_agent`` makes the agent in place of the recipe's name, ``kind`` the player in place of ``EnvPlayer``.
+    """
+    format, options = make_format(recipe.agent.format, language.tokenizer), recipe.agent_options
+    if own_agent is not None:
+        agent = own_agent(format=format, **options)
+    else:
+        agent = make_agent({"name": recipe.agent.name, **options}, format=format)
+    return kind(
         recipe.env,
         agent,
         open_engine(recipe, language, version),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.resources import files
 from os import PathLike
@@ -68,6 +68,11 @@ def load(recipe: str | PathLike[str], overrides: Sequence[str] = ()) -> Recipe:
     for override in overrides:
         _apply(source, override)
     return _validate(source, str(path))
+
+
+def from_values(values: Mapping[str, Any], where: str) -> Recipe:
+    """The recipe of ``values``; ``where`` begins each line of an error. Raises ``ConfigError``."""
+    return _validate(_Source(dict(values)), where)
 
 
 def load_grpo(recipe: str | PathLike[str], overrides: Sequence[str] = ()) -> GrpoRecipe:
