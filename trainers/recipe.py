@@ -184,7 +184,18 @@ class AwrRecipe(LoggedRecipe):
     episodes_per_step: Count = 16
 
 
-class DistillRecipe(OnlineRecipe):
+class TaughtRecipe(OnlineRecipe):
+    """What trainers state that learn from a teacher's judgement of what the policy samples, and not from rewards."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _expect_silent_groups(cls, values: dict[str, Any]) -> dict[str, Any]:
+        """Groups of equal reward are no sign of collapse here, unless the recipe says so."""
+        monitor: Any = values.get("monitor", {})
+        return {**values, "monitor": {"silent": None, **monitor}} if isinstance(monitor, dict) else values
+
+
+class DistillRecipe(TaughtRecipe):
     """On-policy distillation: the student samples, teachers judge its tokens."""
 
     algorithm: Literal["distill"]
@@ -192,7 +203,7 @@ class DistillRecipe(OnlineRecipe):
     """Each a mapping of ``model``, ``start_from``, ``tasks`` (a pattern of task ids, default all) and ``weight``."""
 
 
-class SelfDistillRecipe(OnlineRecipe):
+class SelfDistillRecipe(TaughtRecipe):
     """On-policy distillation from the student itself, told how the episode ended."""
 
     algorithm: Literal["self_distill"]

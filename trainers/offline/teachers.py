@@ -139,7 +139,8 @@ def frozen_copy(model: Any) -> Any:
 def verdict_text(section: SelfTeacherSection, episode: Episode) -> str:
     """What the teacher is told of a scored episode."""
     known = {"reward": episode.reward, "status": episode.status, "reason": episode.reason}
-    text = json.dumps({**known, **(episode.verdict or {})}, sort_keys=True, default=str)
+    told = {name: value for name, value in (episode.verdict or {}).items() if name != "provenance"}
+    text = json.dumps({**known, **told}, sort_keys=True, default=str)
     return section.template.replace("{verdict}", text[: section.max_chars])
 
 

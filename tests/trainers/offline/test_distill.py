@@ -25,7 +25,7 @@ from forkgym.trainers.offline import distill
 from forkgym.trainers.offline.sections import SelfTeacherSection, TeacherSection
 from forkgym.trainers.offline.teachers import Faculty, Hindsight, Teacher, load_teachers, message_ids, verdict_text
 from forkgym.trainers.recipe import DistillRecipe
-from forkgym.trainers.recipe_file import load, load_sft
+from forkgym.trainers.recipe_file import load, load_distill, load_sft
 from forkgym.trainers.run_folder import Result
 from forkgym.trainers.sections import ModelSection
 from forkgym.trainers.token_game import TokenGame
@@ -161,7 +161,7 @@ def test_a_message_comes_after_what_begins_every_text(make_episode: MakeEpisode)
 def test_the_teacher_reads_the_verdict_and_judges_the_same_sampled_tokens(make_episode: MakeEpisode) -> None:
     section = SelfTeacherSection(template="end: {verdict}")
     episode = make_episode("e", [[([5, 6], [7, 8]), ([9], [10])], [([1, 2], [3])]], reward=0.5)
-    episode.verdict = {"resolved": False, "score": 0.5}
+    episode.verdict = {"resolved": False, "score": 0.5, "provenance": {"grader": "x"}}
     said = 'end: {"reason": "", "resolved": false, "reward": 0.5, "score": 0.5, "status": "finished"}'
     assert verdict_text(section, episode) == said
     assert len(verdict_text(SelfTeacherSection(template=SHORT, max_chars=9), episode)) == 9
@@ -285,3 +285,9 @@ def test_a_teacher_that_is_not_finite_is_told_with_the_episode(make_episode: Mak
 def test_options_without_effect_are_refused(name: str, override: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         load(name, [override])
+
+
+def test_groups_of_equal_reward_are_no_sign_of_collapse_unless_asked_for() -> None:
+    overrides = ("monitor.stop=true", "monitor.silent=0.5")
+    silent = {override: load_distill("distill-tiny", [override]).monitor.silent for override in overrides}
+    assert silent == {"monitor.stop=true": None, "monitor.silent=0.5": 0.5}
