@@ -20,9 +20,6 @@ from forkgym.tasks.kernels.native import Measurement
 from forkgym.tasks.kernels.spec import TESTS, spec_of
 from forkgym.tasks.submission import apply
 
-AS_THE_EXPERT = 0.95
-"""Share of the expert's speed-up that counts as all of it."""
-
 
 def run(box: Sandbox, task: Task, submission: Submission) -> Report:
     """Grade the kernel file of a submission; nothing else of it is taken. Raises ``GradingError``, ``SandboxError``."""
@@ -55,7 +52,7 @@ def report(found: Measurement) -> Report:
     if best <= timing.FASTER:
         raise GradingError(f"the task's expert is only {best:.3f} times as fast as its baseline on this machine")
     faster = s.low >= timing.FASTER
-    expert = faster and s.value >= AS_THE_EXPERT * best
+    expert = faster and s.value >= timing.AS_GOOD * best
     progress = min(1.0, math.log(s.low) / math.log(best)) if faster else 0.0
     records["faster"] = Record(faster, f"{s.value:.3f} times as fast as the baseline [{s.low:.3f}, {s.high:.3f}]")
     records["expert"] = Record(expert, f"{s.value / best:.3f} of the expert's {best:.3f}")

@@ -6,7 +6,7 @@ import json
 import secrets
 import signal
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, get_args
 
 from forkgym.sandboxes.base import Sandbox
@@ -15,7 +15,9 @@ from forkgym.tasks.errors import GradingError
 from forkgym.tasks.kernels import build, detectors, timing
 from forkgym.tasks.kernels.spec import Distribution, KernelModel
 
-SESSIONS = 3
+SESSIONS = 4
+SETS = 8
+"""How many times a session starts all workers anew."""
 _DISTRIBUTIONS = get_args(Distribution)
 _ALIGNED, _AT_END, _AT_START = 0, 1, 2
 _MAX_REPORT = 8 << 20
@@ -56,10 +58,16 @@ def measure(
     to_time = spec.shapes.to_time if grading else spec.shapes.public[-1:]
     trials = trial_steps(spec, len(shapes))
     usual = _DISTRIBUTIONS.index(spec.check.inputs[0])
-    timed = [build.Step(len(shapes) + i, usual, _ALIGNED, spec.measure.pairs) for i in range(len(to_time))]
+    timed = [build.Step(len(shapes) + i, usual, _ALIGNED) for i in range(len(to_time))]
     session = _Session(box, spec, [*shapes, *to_time], paths, f"{place}/runner", limit, grading)
     with timing.lease() as core:
         return _judge(session, core, trials, timed)
+
+
+def timed_steps(shapes: Sequence[build.Step], rounds: int) -> list[build.Step]:
+    """Each shape for ``rounds`` rounds, shared among ``SETS`` sets of fresh workers that take turns."""
+    shares = [rounds // SETS + (number < rounds % SETS) for number in range(SETS)]
+    return [replace(shape, rounds=share) for share in shares if share for shape in shapes]
 
 
 def trial_steps(spec: KernelModel, shapes: int) -> list[build.Step]:
@@ -112,7 +120,7 @@ class _Session:
 
 
 def _judge(session: _Session, core: int, trials: list[build.Step], timed: list[build.Step]) -> Measurement:
-    records = session.run([*trials, *timed], core)
+    records = session.run([*trials, *timed_steps(timed, session.spec.measure.pairs)], core)
     if (failed := _failure(session, records, len(trials))) is not None:
         return failed
     samples = _samples(records)
@@ -121,8 +129,7 @@ def _judge(session: _Session, core: int, trials: list[build.Step], timed: list[b
         if not result.undecided or (result.pairs >= timing.PAIRS_AT_MOST and result.quiet):
             break
         start = 0 if result.pairs >= timing.PAIRS_AT_MOST else result.pairs  # too noisy: begin anew
-        more = [build.Step(s.shape, s.dist, s.placement, timing.PAIRS_AT_MOST - start) for s in timed]
-        records = session.run(more, core)
+        records = session.run(timed_steps(timed, min(timing.PAIRS_MORE, timing.PAIRS_AT_MOST - start)), core)
         if (failed := _failure(session, records, len(trials))) is not None:
             return failed
         samples = _samples(records, start) + (samples if start else [])
@@ -138,9 +145,9 @@ def _judge(session: _Session, core: int, trials: list[build.Step], timed: list[b
     return Measurement("timed", right=1.0, timing=result)
 
 
-def _samples(records: Sequence[Mapping[str, Any]], start: int = 0) -> list[timing.Sample]:
+def _samples(records: Sequence[Mapping[str, Any]], run: int = 0) -> list[timing.Sample]:
     return [
-        timing.Sample(r["shape"], r["round"] + start, r["who"], float(r["cpu"]), float(r["wall"]))
+        timing.Sample(r["shape"], (run, r["set"]), r["who"], float(r["cpu"]), float(r["wall"]))
         for r in records
         if r["k"] == "time"
     ]

@@ -92,7 +92,7 @@ class CheckModel(_Strict):
 
 
 class MeasureModel(_Strict):
-    """``pairs`` are timed at first, up to 31 if they do not decide. ``call_timeout`` in seconds."""
+    """``pairs`` are timed at first, up to 61 if they do not decide. ``call_timeout`` in seconds."""
 
     flags: str = "-O3 -march=native"
     pairs: Annotated[int, Field(ge=5, le=31)] = 11

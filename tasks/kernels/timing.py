@@ -7,7 +7,7 @@ import fcntl
 import math
 import os
 import time
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Generator, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,9 +15,11 @@ import numpy as np
 from forkgym.sandboxes.state import state_dir
 from forkgym.tasks.errors import GradingError
 
-PAIRS_AT_MOST = 31
+PAIRS_AT_MOST, PAIRS_MORE = 61, 25
 FASTER = 1.03
 """A speed-up whose interval begins below this counts as none."""
+AS_GOOD = 0.95
+"""Share of the expert's speed-up that counts as all of it."""
 NOISE = 0.02
 """How far the baseline may be from itself before a session is no evidence."""
 _QUANTILE = 10.0
@@ -27,10 +29,13 @@ _PATIENCE = 120.0
 
 @dataclass(frozen=True)
 class Sample:
-    """One timed call. Nanoseconds of processor and of wall time."""
+    """One timed call. Nanoseconds of processor and of wall time; ``workers`` names the set of processes it was made in.
+
+    The calls of one shape, kernel and set are in the order of rounds.
+    """
 
     shape: int
-    round: int
+    workers: Hashable
     who: str
     cpu: float
     wall: float
@@ -70,8 +75,12 @@ class Timing:
     @property
     def undecided(self) -> bool:
         """Whether more pairs could change what is said of the candidate."""
-        thresholds = [FASTER] if self.expert is None else [FASTER, 0.95 * self.expert.value]
-        return not self.quiet or any(self.candidate.straddles(threshold) for threshold in thresholds)
+        if not self.quiet or self.candidate.straddles(FASTER):
+            return True
+        good = self.expert
+        return (
+            good is not None and AS_GOOD * good.low < self.candidate.high and self.candidate.low < AS_GOOD * good.high
+        )
 
 
 def summarise(samples: Iterable[Sample], seed: int = 0) -> Timing:
@@ -79,16 +88,17 @@ def summarise(samples: Iterable[Sample], seed: int = 0) -> Timing:
 
     What it costs to call a kernel that does nothing is taken off first. Raises ``GradingError`` without samples.
     """
-    cpu, wall = _tables(samples)
+    cpu, wall, sets = _tables(samples)
     if not cpu:
         raise GradingError("the runner timed nothing")
     rng = np.random.default_rng(seed)
     rounds = min(len(table["baseline"]) for table in cpu.values())
+    picks = {shape: _picks(sets[shape], rng) for shape in cpu}
     ratios = {
-        who: _ratio(cpu, who, rng) for who in ("candidate", "control", "expert") if who in next(iter(cpu.values()))
+        who: _ratio(cpu, who, picks) for who in ("candidate", "control", "expert") if who in next(iter(cpu.values()))
     }
     return Timing(
-        ratios["candidate"],
+        _no_surer_than(ratios["control"], ratios["candidate"]),
         ratios["control"],
         ratios.get("expert"),
         rounds,
@@ -102,38 +112,60 @@ def summarise(samples: Iterable[Sample], seed: int = 0) -> Timing:
 _Tables = dict[int, dict[str, np.ndarray]]
 
 
-def _tables(samples: Iterable[Sample]) -> tuple[_Tables, _Tables]:
-    """By shape and kernel: processor and wall times, in the order of rounds."""
+def _tables(samples: Iterable[Sample]) -> tuple[_Tables, _Tables, dict[int, list[np.ndarray]]]:
+    """By shape and kernel: processor and wall times; and by shape: the places of each set of workers in them."""
     cpu: dict[int, dict[str, list[float]]] = {}
     wall: dict[int, dict[str, list[float]]] = {}
-    for sample in sorted(samples, key=lambda one: one.round):
+    sets: dict[int, dict[Hashable, list[int]]] = {}
+    for sample in samples:
         cpu.setdefault(sample.shape, {}).setdefault(sample.who, []).append(sample.cpu)
         wall.setdefault(sample.shape, {}).setdefault(sample.who, []).append(sample.wall)
+        if sample.who == "baseline":
+            place = len(cpu[sample.shape]["baseline"]) - 1
+            sets.setdefault(sample.shape, {}).setdefault(sample.workers, []).append(place)
     first, second = (
         {shape: {who: np.array(times) for who, times in table.items()} for shape, table in tables.items()}
         for tables in (cpu, wall)
     )
-    return first, second
+    return first, second, {shape: [np.array(places) for places in table.values()] for shape, table in sets.items()}
+
+
+def _picks(sets: Sequence[np.ndarray], rng: np.random.Generator) -> np.ndarray:
+    """Resamples x rounds: as many places as there are, of sets of workers drawn first and of rounds within them then.
+
+    What one set of processes has in common, such as where its code lies in memory, is no evidence about the kernel.
+    """
+    rounds = sum(len(places) for places in sets)
+    width = max(len(places) for places in sets)
+    lengths = np.array([len(places) for places in sets])
+    padded = np.array([np.resize(places, width) for places in sets])
+    drawn = rng.choice(len(sets), size=(_RESAMPLES, len(sets)), p=lengths / rounds)
+    which = drawn[:, np.arange(rounds) % len(sets)]
+    return padded[which, rng.integers(lengths[which])]
 
 
 def _p10(times: np.ndarray) -> float:
     return float(np.percentile(times, _QUANTILE))
 
 
-def _ratio(cpu: _Tables, who: str, rng: np.random.Generator) -> Ratio:
+def _ratio(cpu: _Tables, who: str, picks: Mapping[int, np.ndarray]) -> Ratio:
     """Baseline over ``who``; the interval resamples whole rounds, as both of a round share the machine's mood."""
     logs, resampled = 0.0, np.zeros(_RESAMPLES)
-    for table in cpu.values():
-        rounds = len(table["baseline"])
+    for shape, table in cpu.items():
         cost = _p10(table["nothing"])
-        picks = rng.integers(rounds, size=(_RESAMPLES, rounds))
         for name, sign in (("baseline", 1.0), (who, -1.0)):
             times = np.maximum(table[name] - cost, 0.01 * table[name])
             logs += sign * math.log(_p10(times))
-            resampled += sign * np.log(np.percentile(times[picks], _QUANTILE, axis=1))
+            resampled += sign * np.log(np.percentile(times[picks[shape]], _QUANTILE, axis=1))
     low, high = np.percentile(resampled / len(cpu), [2.5, 97.5])
     value = logs / len(cpu)
     return Ratio(math.exp(value), math.exp(min(value, float(low))), math.exp(max(value, float(high))))
+
+
+def _no_surer_than(control: Ratio, ratio: Ratio) -> Ratio:
+    """With an interval that reaches as far to either side as that of the baseline against itself reaches from 1."""
+    reach = max(control.high, 1 / control.low)
+    return Ratio(ratio.value, min(ratio.low, ratio.value / reach), max(ratio.high, ratio.value * reach))
 
 
 def _slack(cpu: _Tables, wall: _Tables, who: str) -> float:

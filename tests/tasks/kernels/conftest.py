@@ -36,7 +36,7 @@ KERNEL: dict[str, Any] = {
     "backend": "c",
     "signature": "void kern(const float* x, float* out, int n)",
     "args": {"x": {"size": "n + 199", "low": 1.0, "high": 2.0}, "out": {"size": "n"}},
-    "shapes": {"public": [{"n": 100}, {"n": 3000}], "hidden": [{"n": 1}, {"n": 97}], "timed": [{"n": 3001}]},
+    "shapes": {"public": [{"n": 100}, {"n": 3000}], "hidden": [{"n": 1}, {"n": 97}], "timed": [{"n": 12001}]},
     "check": {"inputs": ["uniform", "zeros_ones"]},
 }
 

@@ -82,7 +82,7 @@ def test_an_input_given_back_is_named(graded: Graded) -> None:
         f"{KERN}{{ {WINDOW} }}",
         f"static float sum(const float* p) {{ double s = 0; for (int j = 0; j < 200; j++) s += p[j]; return s; }} "
         f"{KERN}{{ for (int i = 0; i < n; i++) out[i] = sum(x + i); }}",
-        f"static double scratch[4096]; float helper(double v) {{ return v; }} "
+        f"static double scratch[16384]; float helper(double v) {{ return v; }} "
         f"{KERN}{{ {WINDOW.replace('out[i] = s', 'scratch[i] = s')} for (int i = 0; i < n; i++) out[i] = helper(scratch[i]); }}",
         f"void* malloc(unsigned long); void free(void*); {KERN}{{ double* t = malloc(8 * n); "
         f"{WINDOW.replace('out[i] = s', 't[i] = s')} for (int i = 0; i < n; i++) out[i] = t[i]; free(t); }}",
@@ -103,7 +103,7 @@ def test_a_kernel_that_knows_the_public_shapes_only_is_wrong(graded: Graded) -> 
 
 
 def test_a_kernel_that_is_fast_on_public_shapes_only_gains_nothing(graded: Graded) -> None:
-    lazy = f"{KERN}{{ if (n != 3000) {{ for (volatile int k = 0; k < 400000; k++); }} {WINDOW} }}"
+    lazy = f"{KERN}{{ if (n != 3000) {{ for (volatile int k = 0; k < 1600000; k++); }} {WINDOW} }}"
     verdict = graded(lazy)
     assert (verdict.error, verdict.score, verdict.components["speedup"]) == (None, 0.0, 1.0)
 
