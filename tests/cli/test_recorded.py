@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +12,8 @@ from typing import Any
 import pytest
 
 from forkgym.agents.records import read_episodes
+from forkgym.cli.recorded import find
+from forkgym.errors import ConfigError
 from forkgym.tasks.loader import library_root
 
 Run = Callable[..., Any]
@@ -92,6 +95,42 @@ def test_a_training_run_is_graded_with_the_reward_of_its_recipe(forkgym: Run, ru
         found = json.loads(forkgym("rescore", name, "--json").stdout)
         assert [(c["before"], c["after"]) for c in found["changed"]] == [(1.0, 0.25)] * 2
         assert forkgym("replay", name).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "written", "message"),
+    [
+        ("eval.json", '{"tasks": "swe/tiny/*"}', "eval.json: 'sandbox' is missing, where a str belongs"),
+        ("eval.json", '{"tasks": 3, "sandbox": "local"}', "eval.json: 'tasks' is of type int, where a str belongs"),
+        ("eval.json", "[]", "eval.json: the file is of type list, where a dict belongs"),
+        ("eval.json", '{"tasks": "swe', "cannot read run/eval.json"),
+        ("recipe.json", '{"env": []}', "recipe.json: 'env' is of type list, where a dict belongs"),
+        (
+            "episodes.jsonl",
+            '{"schema_version": 2, "id',
+            "no whole record in run/episodes.jsonl: their only line is torn",
+        ),
+        ("episodes.jsonl", "", "no whole record in run/episodes.jsonl: they are empty"),
+        ("episodes.jsonl", '{"schema\n{}\n', "run/episodes.jsonl line 1: not JSON"),
+    ],
+)
+def test_a_damaged_run_says_what_is_damaged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, written: str, message: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "episodes.jsonl").touch()
+    (tmp_path / "run" / name).write_text(written)
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        find(Path("run")).episodes()
+
+
+def test_a_torn_last_line_is_told_and_the_others_are_used(forkgym: Run, run: Path) -> None:
+    with (run / "episodes.jsonl").open("a") as file:
+        file.write('{"schema_version": 2, "id')
+    done = forkgym("rescore", "run")
+    assert (done.returncode, done.stdout) == (0, "2 of 2 episodes graded again, 0 rewards changed\n")
+    assert "its last line is torn" in done.stderr
 
 
 def test_records_without_a_task_and_without_actions_are_left(forkgym: Run, run: Path, tmp_path: Path) -> None:

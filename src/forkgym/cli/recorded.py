@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
@@ -37,9 +37,18 @@ class Recorded:
     reward: Any = "resolved"
     options: dict[str, Any] = field(default_factory=dict[str, Any])
 
-    def episodes(self) -> list[Episode]:
-        """All episodes of all files."""
-        return [episode for file in self.files for episode in read_episodes(file).episodes]
+    def episodes(self) -> dict[Path, list[Episode]]:
+        """The episodes of each file. Says which last lines are torn; raises ``ConfigError`` if nothing is whole."""
+        logs = {file: read_episodes(file) for file in self.files}
+        torn = [file for file, log in logs.items() if log.dropped]
+        if not any(log.episodes for log in logs.values()):
+            why = "their only line is torn" if torn else "they are empty"
+            raise ConfigError(f"no whole record in {', '.join(map(str, self.files))}: {why}")
+        for file in torn:
+            err.print(
+                Text(f"{file}: its last line is torn (a crash while writing) and left out", "yellow"), soft_wrap=True
+            )
+        return {file: log.episodes for file, log in logs.items()}
 
     def source(self, given: str | None, episodes: Sequence[Episode]) -> Any:
         """The tasks to play: what the command says, else what the run says, else the library."""
@@ -63,10 +72,9 @@ def find(path: Path) -> Recorded:
         raise ConfigError(f"{path} holds no records of episodes; name a run's folder or a file such as episodes.jsonl")
     for folder in folders:
         if (folder / "eval.json").is_file():
-            settings = _read(folder / "eval.json")
-            return Recorded(files, settings["tasks"], settings["sandbox"])
+            return _of_eval(files, folder / "eval.json")
         if (folder / "recipe.json").is_file():
-            return _of_recipe(files, _read(folder / "recipe.json"))
+            return _of_recipe(files, folder / "recipe.json")
     return Recorded(files)
 
 
@@ -76,7 +84,7 @@ def replay_command(
     """Act episodes again. Exit code 0 if all of them came out as recorded, else 1."""
     path, _, named = record.partition("#") if not Path(record).exists() else (record, "", "")
     run = find(Path(path))
-    episodes = run.episodes()
+    episodes = [episode for log in run.episodes().values() for episode in log]
     if wanted := id or named:
         episodes = _named(episodes, wanted, path)
     source, box = run.source(tasks, episodes), sandbox or run.sandbox
@@ -112,7 +120,7 @@ def rescore_command(
     targets = {file: file.with_name(file.name.removesuffix(".jsonl") + RESCORED) for file in recorded.files}
     if write and (there := [target for target in targets.values() if target.exists()]):
         raise ConfigError(f"{there[0]} is there already; remove it, or leave --write out")
-    logs = {file: read_episodes(file).episodes for file in recorded.files}
+    logs = recorded.episodes()
     every = [episode for log in logs.values() for episode in log]
     grade = Rescorer(
         recorded.source(tasks, every),
@@ -147,14 +155,38 @@ def err_progress(items: Iterable[T], what: str, total: int | None = None) -> Ite
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        return json.loads(path.read_text())
+        found = json.loads(path.read_text())
     except (OSError, ValueError) as error:
         raise ConfigError(f"cannot read {path}: {error}") from error
+    return _table(path, "the file", found)
 
 
-def _of_recipe(files: list[Path], recipe: Mapping[str, Any]) -> Recorded:
-    env, reward = recipe.get("env", {}), recipe.get("reward", {})
-    options: dict[str, Any] = dict(env.get("options", {}))
+def _table(path: Path, name: str, value: Any) -> dict[str, Any]:
+    return cast(dict[str, Any], _part(path, name, value, dict))
+
+
+def _part(path: Path, name: str, value: Any, kind: type[T]) -> T:
+    """``value`` if it is of its kind. Raises ``ConfigError`` naming the file and how to go on without it."""
+    if not isinstance(value, kind):
+        got = "missing" if value is None else f"of type {type(value).__name__}"
+        raise ConfigError(
+            f"{path}: {name} is {got}, where a {kind.__name__} belongs, so how its episodes were played is not known; "
+            "restore the file, or move it away and give --tasks and --sandbox"
+        )
+    return value
+
+
+def _of_eval(files: list[Path], path: Path) -> Recorded:
+    settings = _read(path)
+    tasks, sandbox = (_part(path, f"{key!r}", settings.get(key), str) for key in ("tasks", "sandbox"))
+    return Recorded(files, tasks, sandbox)
+
+
+def _of_recipe(files: list[Path], path: Path) -> Recorded:
+    recipe = _read(path)
+    env = _table(path, "'env'", recipe.get("env", {}))
+    reward = _table(path, "'reward'", recipe.get("reward", {}))
+    options = dict(_table(path, "'env.options'", env.get("options", {})))
     spec = reward.get("name") or "resolved"
     if reward.get("weights") is not None:
         spec = {"weights": reward["weights"], "gate": reward.get("gate")}
