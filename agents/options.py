@@ -55,7 +55,7 @@ def _hints(make: Callable[..., Any]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for maker in makers:
         try:
-            hints = typing.get_type_hints(maker)
+            hints = typing.get_type_hints(maker, include_extras=True)  # with their ranges
         except NameError:
             hints = dict[str, Any]()
         for name, parameter in inspect.signature(maker).parameters.items():

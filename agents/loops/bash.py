@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import Field
 
 from forkgym.agents.base import ChatFormat, Completion, Episode, Policy, SamplingParams, Segment, Step
 from forkgym.agents.errors import ContextLengthError, HarnessError
@@ -17,6 +19,7 @@ from forkgym.envs.core import CodingEnv
 from forkgym.envs.text import cap
 from forkgym.errors import ConfigError
 
+Count = Annotated[int, Field(ge=1)]  # a range that is checked before a model is loaded
 SYSTEM = (
     "You fix bugs in code. Each turn, write one bash command:\n```bash\ncommand\n```\n"
     "You then see its output. When the bug is fixed, submit:\n```bash\nsubmit\n```"
@@ -51,9 +54,9 @@ class BashAgent:
         system: str | None = SYSTEM,
         examples: Sequence[Mapping[str, Any]] = (),
         actions: str = "bash",
-        observation_chars: int | None = None,
+        observation_chars: Count | None = None,
         prompt: str | None = None,
-        compact_at: int | None = None,
+        compact_at: Count | None = None,
         privileged: bool = False,
         name: str = "bash",
     ) -> None:

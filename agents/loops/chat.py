@@ -10,6 +10,7 @@ from typing import Any, cast
 
 from forkgym.agents.base import ChatEndpoint, ChatReply, Episode, Policy, SamplingParams, Step
 from forkgym.agents.errors import ContextLengthError
+from forkgym.agents.loops.bash import Count
 from forkgym.agents.loops.recording import described, finish, recording, timed_step
 from forkgym.agents.loops.sampling import turn_seed
 from forkgym.agents.loops.tools import SYSTEM, call_action
@@ -34,7 +35,7 @@ class ChatAgent:
         *,
         system: str | None = SYSTEM,
         examples: Sequence[Mapping[str, Any]] = (),
-        observation_chars: int | None = None,
+        observation_chars: Count | None = None,
         name: str = "chat",
     ) -> None:
         if observation_chars is not None and observation_chars < 1:

@@ -8,7 +8,7 @@ from typing import Any
 
 from forkgym.agents.base import Call, ChatFormat
 from forkgym.agents.formats.calls import typed_calls
-from forkgym.agents.loops.bash import BashAgent
+from forkgym.agents.loops.bash import BashAgent, Count
 from forkgym.envs.base import Malformed, ToolCall
 from forkgym.envs.core import CodingEnv
 from forkgym.errors import ConfigError
@@ -42,9 +42,9 @@ class ToolsAgent(BashAgent):
         system: str | None = SYSTEM,
         examples: Sequence[Mapping[str, Any]] = (),
         actions: str = "native",
-        observation_chars: int | None = None,
+        observation_chars: Count | None = None,
         prompt: str | None = None,
-        compact_at: int | None = None,
+        compact_at: Count | None = None,
         privileged: bool = False,
         name: str = "tools",
     ) -> None:

@@ -29,6 +29,8 @@ WRONG = [
     (["run", "--agent", "harness", "--model", "x"], "--harness mini-swe-agent"),
     (["run", "--agent-option", "prompt=x"], "agent 'oracle': unknown option 'prompt'"),
     (["run", "--agent", "bash", "--model", "x", "--agent-option", "compact_at=soon"], "valid integer"),
+    (["run", "--agent", "bash", "--model", "x", "--agent-option", "compact_at=-1"], "equal to 1, not -1"),
+    (["run", "--agent", "tools", "--model", "x", "--agent-option", "observation_chars=0"], "equal to 1, not 0"),
     (["eval", "--harness", "tools,bash", "--model", "x", "--agent-option", "compact_at=9"], "for one player"),
     (["run", "--sandbox", "lokal"], "did you mean 'local'?"),
     (["eval", "--split", "tset"], "no task of 'swe/tiny/*' is in the split 'tset'"),
