@@ -84,6 +84,11 @@ class OnlineRecipe(Run):
     def _check_minibatches(self) -> OnlineRecipe:
         if self.batch.minibatches > self.rollout.groups * self.rollout.group_size:
             raise ValueError("batch.minibatches is larger than the number of episodes in a step")
+        if self.objective.loss in ("m2po", "opsm") and self.objective.old_logprobs == "recompute" and self.updates == 1:
+            raise ValueError(
+                f"with old_logprobs: recompute and one update per step every ratio is 1, so {self.objective.loss} masks "
+                "nothing: use old_logprobs: behaviour, more batch.epochs or batch.minibatches, or another loss"
+            )
         return self
 
 

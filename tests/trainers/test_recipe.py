@@ -86,6 +86,7 @@ def test_all_mistakes_are_told_at_once(tmp_path: Path) -> None:
         (["advantage={estimator: grpo, gamma: 0.5}"], "gigpo only"),
         (["objective={loss: ppo, k_positive: 2}"], "ppo has no k_positive"),
         (["objective={loss: dis, clip_low: 1.5}"], "never below 0"),
+        (["objective={loss: opsm, old_logprobs: recompute}"], "so opsm masks nothing"),
         (["objective.loss=gsp"], "'gspo'"),
         (["objective.loss=cispo", "objective.dual_clip=3"], "cispo has no dual_clip"),
         (["objective.loss=m2po", "objective.clip_low=0.1"], "m2po has no clip_low"),
