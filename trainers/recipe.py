@@ -86,8 +86,9 @@ class OnlineRecipe(Run):
             raise ValueError("batch.minibatches is larger than the number of episodes in a step")
         if self.objective.loss in ("m2po", "opsm") and self.objective.old_logprobs == "recompute" and self.updates == 1:
             raise ValueError(
-                f"with old_logprobs: recompute and one update per step every ratio is 1, so {self.objective.loss} masks "
-                "nothing: use old_logprobs: behaviour, more batch.epochs or batch.minibatches, or another loss"
+                "with old_logprobs: recompute and one update per step every ratio is 1, "
+                f"so {self.objective.loss} masks nothing: use old_logprobs: behaviour, more batch.epochs or "
+                "batch.minibatches, or another loss"
             )
         return self
 
