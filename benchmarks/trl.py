@@ -12,6 +12,7 @@ import argparse
 import datetime
 import json
 import platform
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -173,7 +174,7 @@ def main() -> None:
             for loss in LOSSES:
                 rows.append(compare(python, name, loss, folder, options, Path(scratch)))
                 print(rows[-1], flush=True)
-    command = f"python benchmarks/trl.py --updates {options.updates} --threads {options.threads}"
+    command = shlex.join(["python", "benchmarks/trl.py", *sys.argv[1:]])
     (HERE / "TRL.md").write_text(
         HEAD.format(
             date=datetime.date.today().isoformat(),
