@@ -156,12 +156,11 @@ class EnvPlayer:
 
     def _maker(self, split: Split) -> Callable[[], CodingEnv]:
         """Makes environments, here or in another process."""
-        mounts = getattr(self._agent, "mounts", ())  # of harnesses
-        options: dict[str, Any] = {"mounts": mounts, **self._env.options}
-        options |= {"tasks": self._env.tasks, "split": self._split(split), "reward": self._reward}
-        return partial(_make, self._env.id, options)
+        options = {**self._env.options, "tasks": self._env.tasks, "split": self._split(split), "reward": self._reward}
+        return partial(_make, self._env.id, self._agent, options)
 
 
-def _make(id: str, options: Mapping[str, Any]) -> CodingEnv:
-    env: Any = gym.make(id, **options)
+def _make(id: str, agent: Agent, options: Mapping[str, Any]) -> CodingEnv:
+    given: dict[str, Any] = {"mounts": getattr(agent, "mounts", ()), **options}  # a harness has others in each process
+    env: Any = gym.make(id, **given)
     return env.unwrapped

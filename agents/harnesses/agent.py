@@ -10,10 +10,11 @@ from __future__ import annotations
 import math
 import time
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from forkgym.agents.base import ChatFormat, Episode, Policy, SamplingParams
 from forkgym.agents.errors import HarnessError, PolicyError
@@ -92,6 +93,17 @@ class HarnessAgent:
         self._include, self._stall, self._vary = tuple(include), stall, vary
         self._installed = store.require(self.harness)
         self._doors = Doors(format)
+
+    def __reduce__(self) -> tuple[Callable[[], HarnessAgent], tuple[()]]:
+        """Another process gets what this was made of, and opens doors of its own there."""
+        options: Mapping[str, Any] = {
+            "harness": self.harness,
+            "stall": self._stall,
+            "include": self._include,
+            "vary": self._vary,
+            "name": self.name,
+        }
+        return partial(type(self), self.format, **options), ()
 
     @property
     def mounts(self) -> tuple[Mount, ...]:

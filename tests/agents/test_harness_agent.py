@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -342,3 +343,33 @@ def test_an_installation_that_was_killed_is_made_again() -> None:
     before = found.folder.stat().st_mtime_ns
     time.sleep(0.01)
     assert store.install(toy()).folder.stat().st_mtime_ns == before
+
+
+def test_workers_of_ray_play_it_with_doors_of_their_own(make_task: Callable[..., Task]) -> None:
+    """The agent travels as what it was made of; an environment made with its mounts shows the worker's own doors."""
+    pytest.importorskip("ray", reason="Ray is not installed: pip install 'forkgym[ray]'")
+    policy = ScriptedPolicy(lambda call: [FIX, "done"][call.turn])
+    agent, task = HarnessAgent(ChatML(policy.tokenizer), harness=toy(), stall=60.0), make_task()
+    jobs = [Job("test/clamp", seed=i, group="g", id=f"e{i}") for i in range(2)]
+    run = collect(
+        jobs,
+        lambda: CodingEnv([task], mounts=agent.mounts),
+        agent,
+        policy,
+        sampling=SamplingParams(max_tokens=200),
+        concurrency=1,
+        on="ray",
+    )
+    assert [(e.status, e.reward, e.detail) for e in run.episodes] == [("finished", 1.0, "")] * 2
+    assert [sum(map(sum, (s.sampled for s in e.segments))) for e in run.episodes] == [len(FIX) + len("done") + 2] * 2
+
+
+def test_a_factory_that_is_sent_with_the_agent_shows_the_doors_over_there() -> None:
+    """The environment's factory and the agent travel together, and come out with the same mounts."""
+    ray = pytest.importorskip("ray", reason="Ray is not installed: pip install 'forkgym[ray]'")
+    agent = HarnessAgent(ChatML(ScriptedPolicy([]).tokenizer), harness=toy(), stall=7.0)
+    make, there = pickle.loads(ray.cloudpickle.dumps((lambda: agent.mounts, agent)))
+    assert make() == there.mounts
+    assert there.name == "toy"
+    assert {mount.target for mount in there.mounts} == {mount.target for mount in agent.mounts}
+    assert set(there.mounts) - set(agent.mounts), "its sockets must lie in a folder of its own"
