@@ -12,11 +12,14 @@ from __future__ import annotations
 import fcntl
 import json
 import shutil
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
+from pydantic import BaseModel
+from pydantic_core import to_jsonable_python
 
 from forkgym.agents.records import EpisodeWriter
 from forkgym.errors import ConfigError
@@ -118,7 +121,7 @@ class RunFolder:
     def _check_same(self, start: Path) -> int:
         """The step of a checkpoint, whose recipe must be this one but for what may change."""
         stored: dict[str, Any] = json.loads((start / checkpoint.STATE).read_text())
-        ours, theirs = self._recipe.model_dump(mode="json"), stored["recipe"]
+        ours, theirs = self._recipe.model_dump(mode="json"), _completed(self._recipe, stored["recipe"])
         changed = sorted(name for name in ours | theirs if ours.get(name) != theirs.get(name))
         refused = [name for name in changed if name not in MAY_CHANGE]
         if "steps" in changed and self._recipe.optimizer.schedule != "constant":
@@ -135,3 +138,14 @@ class RunFolder:
         for path in (self.path / "episodes").glob("*-[0-9]*.jsonl"):
             if int(path.stem.rsplit("-", 1)[1]) > step:
                 path.unlink()
+
+
+def _completed(section: BaseModel, stored: Mapping[str, Any]) -> dict[str, Any]:
+    """A stored recipe with the defaults of options that are younger than it."""
+    result = dict(stored)
+    for name, field in type(section).model_fields.items():
+        if name not in stored and not field.is_required():
+            result[name] = to_jsonable_python(field.get_default(call_default_factory=True))
+        elif isinstance(value := getattr(section, name), BaseModel) and isinstance(result.get(name), dict):
+            result[name] = _completed(value, result[name])
+    return result

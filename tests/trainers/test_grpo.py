@@ -279,6 +279,23 @@ def test_a_resumed_run_must_have_the_same_recipe(recipe: MakeRecipe) -> None:
     assert result.step == 2
 
 
+@pytest.mark.parametrize(("now", "refused"), [({}, False), ({"tolerance": 0.5}, True)])
+def test_a_run_that_is_older_than_an_option_goes_on_with_its_default(
+    recipe: MakeRecipe, now: dict[str, Any], refused: bool
+) -> None:
+    result, _ = train(recipe(steps=1))
+    path = result.checkpoint / "state.json"
+    state = json.loads(path.read_text())
+    del state["recipe"]["advantage"]["tolerance"]
+    del state["recipe"]["reward"]
+    path.write_text(json.dumps(state))
+    if refused:
+        with pytest.raises(ConfigError, match="these differ: advantage"):
+            train(recipe(steps=2, advantage=now), resume=True)
+    else:
+        assert train(recipe(steps=2), resume=True)[0].step == 2
+
+
 def test_steps_cannot_change_under_a_schedule(recipe: MakeRecipe) -> None:
     train(recipe(steps=1, optimizer={"schedule": "cosine"}))
     with pytest.raises(ConfigError, match="schedule depends on it"):
