@@ -282,6 +282,8 @@ def _link(key: bytes, message: Message) -> bytes:
 def _meaning(message: Message) -> Iterator[str]:
     yield message["role"]
     yield message["content"].strip()
+    for part in message.get("parts", ()):
+        yield json.dumps(part, sort_keys=True)
     for call in message.get("tool_calls", ()):
         yield call["function"]["name"]
         yield _plain(call["function"]["arguments"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
@@ -47,13 +48,22 @@ def episode(session: Session, *, task: str = "", group: str = "", harness: str =
     first = next((call for call in session.calls if call.node is not None), None)
     return Episode(
         session.episode, task, group, harness, session.seed, status, reason,
-        prompt=list(first.messages) if first is not None else [],
+        prompt=[_without_pixels(message) for message in first.messages] if first is not None else [],
         steps=steps(session.calls),
         segments=session.segments(),
         metrics=metrics(session),
         detail=session.ended if status == "failed" else "",
         sampling=shapes[0] if shapes and all(shape == shapes[0] for shape in shapes) else {},
     )  # fmt: skip
+
+
+def _without_pixels(message: Message) -> Message:
+    """A record names an image by its digest."""
+    if "parts" not in message:
+        return message
+    images = [part["image_url"]["url"] for part in message["parts"] if part["type"] == "image_url"]
+    names = [f"sha256:{hashlib.sha256(image.encode()).hexdigest()}" for image in images]
+    return {"role": message["role"], "content": message["content"], "images": names}
 
 
 def _action(turn: Turn, kind: str) -> Mapping[str, Any]:

@@ -11,7 +11,7 @@ from typing import Protocol, cast
 from forkgym.agents.base import ChatEndpoint, ChatFormat, Completion, Policy, SamplingParams, Turn
 from forkgym.agents.errors import HarnessError, PolicyError
 from forkgym.agents.gateway.history import Place
-from forkgym.agents.gateway.wire import Refusal, Tool
+from forkgym.agents.gateway.wire import TEXT_ONLY, Message, Refusal, Tool
 from forkgym.agents.loops.sampling import sample, turn_seed
 from forkgym.errors import ConfigError, ForkGymError
 
@@ -66,7 +66,9 @@ class TokenSource:
         self._policy, self._format = policy, format
 
     def render(self, place: Place, ids: list[int], tools: Sequence[Tool]) -> list[int]:
-        """The new ids. Raises ``HarnessError`` if the format touches the old ones."""
+        """The new ids. Raises ``HarnessError`` if the format touches the old ones, and ``Refusal`` for images."""
+        if any("parts" in message for message in place.rest):
+            raise Refusal("malformed", f"images cannot be read; {TEXT_ONLY}")
         if place.node is None:
             return self._format.start(place.rest, tools)
         extended = self._format.extend(ids, place.rest)
@@ -105,7 +107,7 @@ class TextSource:
         """Raises ``PolicyError`` for all that goes wrong in the server."""
         params = replace(call.params, seed=turn_seed(seed, number, call.params.seed))
         try:
-            reply = self._endpoint.reply(call.place.messages, call.tools, params)
+            reply = self._endpoint.reply([_spoken(message) for message in call.place.messages], call.tools, params)
         except ForkGymError:
             raise
         except Exception as error:
@@ -123,6 +125,11 @@ def make_source(policy: Policy | ChatEndpoint, format: ChatFormat | None) -> Sou
         need = "needs no chat format" if format is not None else "samples token ids: give the gateway a chat format"
         raise ConfigError(f"{type(policy).__name__} {need}")
     return TextSource(cast("ChatEndpoint", policy)) if format is None else TokenSource(cast("Policy", policy), format)
+
+
+def _spoken(message: Message) -> Message:
+    """As a server of chat completions takes it, images included."""
+    return {"role": message["role"], "content": message["parts"]} if "parts" in message else message
 
 
 def _number(data: bytes) -> int:

@@ -1,13 +1,14 @@
 """What every dialect is read into and rendered from: one request, one reply, one refusal.
 
-Messages and tools have the shape of OpenAI's chat completions, with text only: see ``ChatFormat``.
+Messages and tools have the shape of OpenAI's chat completions, with text only: see ``ChatFormat``. A user's message
+with images also has ``parts``: all it holds, in order, as chat completions write it; its ``content`` is the text of it.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, cast
 
@@ -30,6 +31,7 @@ STATUS: Mapping[Kind, int] = {
 }
 # What stands in the place of arguments that are no JSON object, where the wire has room for objects only.
 NOT_AN_OBJECT = "invalid_arguments"
+TEXT_ONLY = "this model takes text only"
 _LONE = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
@@ -222,14 +224,48 @@ def parts(content: Any, where: str, kinds: Sequence[str]) -> str:
         return ""
     if isinstance(content, str):
         return content
-    found: list[str] = []
+    return "\n".join(_words(part, f"{where}[{i}]", kinds) for i, part in enumerate(items(content, where)))
+
+
+def user(
+    content: Any, where: str, kinds: Sequence[str], image: Callable[[Mapping[str, Any], str], Message | None]
+) -> Message:
+    """A user's message. ``image`` reads a part that is an image into a ``picture``; ``None`` for other parts."""
+    if content is None or isinstance(content, str):
+        return {"role": "user", "content": content or ""}
+    shown: list[Message] = []
     for i, part in enumerate(items(content, where)):
         at = f"{where}[{i}]"
-        kind = text(record(part, at).get("type"), f"{at}.type")
-        if kind not in kinds:
-            raise Refusal("malformed", f"{at}: parts of type {kind!r} cannot be read; this model takes text only")
-        found.append(text(part.get("refusal" if kind == "refusal" else "text"), f"{at}.text"))
-    return "\n".join(found)
+        shown.append(image(record(part, at), at) or {"type": "text", "text": _words(part, at, kinds)})
+    return seen(shown)
+
+
+def seen(shown: Sequence[Message]) -> Message:
+    """A user's message of parts as chat completions write them; without an image it is its text alone."""
+    words = [part["text"] for part in shown if part["type"] == "text"]
+    message: Message = {"role": "user", "content": "\n".join(words)}
+    return message if len(words) == len(shown) else {**message, "parts": list(shown)}
+
+
+def picture(address: str, where: str, detail: Any = None) -> Message:
+    """A part that is an image, by a ``data:`` address that holds it or one on the web; ``detail`` is how closely the
+    model is to look."""
+    if not address.startswith(("data:image/", "https://", "http://")):
+        raise Refusal("malformed", f"{where}: an image is given as data:image/... or by an http address")
+    options = {} if detail is None else {"detail": text(detail, f"{where}.detail")}
+    return {"type": "image_url", "image_url": {"url": address, **options}}
+
+
+def inline(kind: Any, data: Any, where: str) -> str:
+    """The address of an image that stands in the request as base64."""
+    return f"data:{text(kind, f'{where}: media type')};base64,{text(data, f'{where}: data')}"
+
+
+def _words(part: Any, at: str, kinds: Sequence[str]) -> str:
+    kind = text(record(part, at).get("type"), f"{at}.type")
+    if kind not in kinds:
+        raise Refusal("malformed", f"{at}: parts of type {kind!r} cannot be read here; {TEXT_ONLY}")
+    return text(part.get("refusal" if kind == "refusal" else "text"), f"{at}.text")
 
 
 def unfollowed(body: Mapping[str, Any], names: Sequence[str]) -> list[str]:

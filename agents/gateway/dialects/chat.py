@@ -21,10 +21,12 @@ from forkgym.agents.gateway.wire import (
     items,
     number,
     parts,
+    picture,
     record,
     text,
     texts,
     unfollowed,
+    user,
 )
 
 name = "chat"
@@ -78,7 +80,7 @@ def _message(value: Any, where: str) -> Message:
     if role in ("system", "developer"):
         return {"role": "system", "content": parts(message.get("content"), at, _TEXT)}
     if role == "user":
-        return {"role": "user", "content": parts(message.get("content"), at, _TEXT)}
+        return user(message.get("content"), at, _TEXT, _image)
     if role == "tool":
         id = text(message.get("tool_call_id"), f"{where}.tool_call_id")
         return {"role": "tool", "content": parts(message.get("content"), at, _TEXT), "tool_call_id": id}
@@ -91,6 +93,13 @@ def _message(value: Any, where: str) -> Message:
             [_call(call, f"{where}.tool_calls[{i}]") for i, call in enumerate(calls)],
         )
     raise Refusal("malformed", f"{where}.role: {role!r} is none of system, developer, user, assistant and tool")
+
+
+def _image(part: Mapping[str, Any], at: str) -> Message | None:
+    if part.get("type") != "image_url":
+        return None
+    image = record(part.get("image_url"), f"{at}.image_url")
+    return picture(text(image.get("url"), f"{at}.image_url.url"), at, image.get("detail"))
 
 
 def _call(value: Any, where: str) -> tuple[str, str, str]:

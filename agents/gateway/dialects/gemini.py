@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, cast
 
 from forkgym.agents.gateway.wire import (
+    TEXT_ONLY,
     Event,
     Message,
     Refusal,
@@ -18,10 +19,13 @@ from forkgym.agents.gateway.wire import (
     flag,
     fragments,
     function,
+    inline,
     integer,
     items,
     number,
+    picture,
     record,
+    seen,
     text,
     texts,
 )
@@ -114,9 +118,20 @@ def _content(content: Mapping[str, Any], where: str, calls: _Calls) -> Iterator[
         words = said.get("output") if set(said) == {"output"} and isinstance(said.get("output"), str) else None
         id = calls.answered(name, text(answer.get("id") or "", f"{where}.functionResponse.id"))
         yield {"role": "tool", "content": json.dumps(said) if words is None else words, "tool_call_id": id}
-    said = _said(parts, where, thought=False)
-    if said or not answers:
-        yield {"role": "user", "content": "\n".join(said)}
+    shown = [one for part in parts for one in _shown(part, where)]
+    if shown or not answers:
+        yield seen(shown)
+
+
+def _shown(part: Mapping[str, Any], where: str) -> Iterator[Message]:
+    """A part as chat completions write it: an image, a text, or nothing."""
+    if (data := part.get("inlineData")) is not None:
+        held = record(data, f"{where}.inlineData")
+        yield picture(inline(held.get("mimeType"), held.get("data"), f"{where}.inlineData"), where)
+    elif (file := part.get("fileData")) is not None:
+        yield picture(text(record(file, f"{where}.fileData").get("fileUri"), f"{where}.fileData.fileUri"), where)
+    else:
+        yield from ({"type": "text", "text": words} for words in _said([part], where, thought=False))
 
 
 def _call(value: Any, where: str, calls: _Calls) -> tuple[str, str, str]:
@@ -140,7 +155,7 @@ def _said(parts: Sequence[Mapping[str, Any]], where: str, *, thought: bool) -> l
                 found.append(text(part["text"], f"{where}.text"))
         elif not {"functionCall", "functionResponse", "thoughtSignature"} & set(part):
             kind = next(iter(part), "nothing")
-            raise Refusal("malformed", f"{where}: parts of type {kind!r} cannot be read; this model takes text only")
+            raise Refusal("malformed", f"{where}: parts of type {kind!r} cannot be read here; {TEXT_ONLY}")
     return found
 
 

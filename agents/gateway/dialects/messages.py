@@ -19,14 +19,17 @@ from forkgym.agents.gateway.wire import (
     flag,
     fragments,
     function,
+    inline,
     integer,
     items,
     number,
     parts,
+    picture,
     record,
     text,
     texts,
     unfollowed,
+    user,
 )
 
 name = "messages"
@@ -98,7 +101,21 @@ def _message(value: Any, where: str) -> Iterator[Message]:
         }
     rest = [block for block in blocks if block.get("type") != "tool_result"]
     if rest or not answers:
-        yield {"role": role, "content": parts(rest, at, ("text",))}
+        if role == "user":
+            yield user(rest, at, ("text",), _image)
+        else:
+            yield {"role": role, "content": parts(rest, at, ("text",))}
+
+
+def _image(block: Mapping[str, Any], at: str) -> Message | None:
+    if block.get("type") != "image":
+        return None
+    source = record(block.get("source"), f"{at}.source")
+    if source.get("type") == "url":
+        return picture(text(source.get("url"), f"{at}.source.url"), at)
+    if source.get("type") != "base64":
+        raise Refusal("malformed", f"{at}.source.type: {source.get('type')!r} is neither base64 nor url")
+    return picture(inline(source.get("media_type"), source.get("data"), f"{at}.source"), at)
 
 
 def _assistant(blocks: list[Any], where: str) -> Message:

@@ -24,9 +24,11 @@ from forkgym.agents.gateway.wire import (
     items,
     number,
     parts,
+    picture,
     record,
     text,
     unfollowed,
+    user,
 )
 
 name = "responses"
@@ -69,12 +71,14 @@ def _item(value: Any, where: str) -> Message:
     kind = text(item.get("type") or "message", f"{where}.type")
     if kind == "message":
         role = text(item.get("role"), f"{where}.role")
+        if role == "user":
+            return user(item.get("content"), f"{where}.content", _TEXT, _image)
         said = parts(item.get("content"), f"{where}.content", _TEXT)
         if role == "assistant":
             return assistant(said)
-        if role not in ("user", "system", "developer"):
+        if role not in ("system", "developer"):
             raise Refusal("malformed", f"{where}.role: {role!r} is none of user, assistant, system and developer")
-        return {"role": "user" if role == "user" else "system", "content": said}
+        return {"role": "system", "content": said}
     if kind == "reasoning":
         thoughts = items(item.get("content") or item.get("summary") or [], f"{where}.content")
         return assistant("", parts(thoughts, f"{where}.content", ("reasoning_text", "summary_text")))
@@ -88,6 +92,12 @@ def _item(value: Any, where: str) -> Message:
         said = parts(item.get("output"), f"{where}.output", _TEXT)
         return {"role": "tool", "content": said, "tool_call_id": text(item.get("call_id"), f"{where}.call_id")}
     raise Refusal("malformed", f"{where}.type: items of type {kind!r} cannot be read")
+
+
+def _image(part: Mapping[str, Any], at: str) -> Message | None:
+    if part.get("type") != "input_image":
+        return None
+    return picture(text(part.get("image_url"), f"{at}.image_url"), at, part.get("detail"))
 
 
 def _merged(messages: Iterator[Message]) -> Iterator[Message]:

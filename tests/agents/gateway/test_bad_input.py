@@ -78,6 +78,13 @@ IMAGES = {
 }
 
 
+def test_an_image_of_a_tool_is_refused(rig):
+    blocks = [{"type": "tool_result", "tool_use_id": "toolu_1", "content": IMAGES["messages"]}]
+    answer = rig(["ok"]).send(PATHS["messages"], {"messages": [{"role": "user", "content": blocks}]})
+    assert answer.status == 400
+    assert "takes text only" in error_of("messages", answer)
+
+
 @pytest.mark.parametrize("dialect", PATHS)
 def test_images(rig, dialect):
     message = {"role": "user", "content": IMAGES[dialect]}

@@ -257,8 +257,9 @@ def test_gemini_over_the_wire(rig, stream, ids):
 
 def test_gemini_errors(rig):
     one = rig(["ok"])
+    image = {"inlineData": {"mimeType": "image/png", "data": "AA=="}}
     for body, says in [({}, "expected an array"), ({"contents": [{"role": "king", "parts": []}]}, "king"),
-                       ({"contents": [{"parts": [{"inlineData": {}}]}]}, "takes text only")]:  # fmt: skip
+                       ({"contents": [{"parts": [image]}]}, "takes text only")]:  # fmt: skip
         answer = one.send("/v1beta/models/m:generateContent", body)
         assert answer.status == 400
         assert says in answer.json["error"]["message"]

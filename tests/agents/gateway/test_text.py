@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from typing import Any
 
 import pytest
@@ -93,3 +94,81 @@ def test_a_format_that_breaks_is_an_engine_failure(rig):
     assert one.chat([USER]).status == 500
     assert one.session.ended == "engine: KeyError: 'oops'"
     assert one.session.segments() == []
+
+
+PIXEL = "data:image/png;base64,AA=="
+PARTS = [
+    {"type": "text", "text": "what is"},
+    {"type": "image_url", "image_url": {"url": PIXEL}},
+    {"type": "text", "text": "this"},
+]
+LOOK = {
+    "/v1/chat/completions": {"messages": [{"role": "user", "content": PARTS}]},
+    "/v1/messages": {
+        "max_tokens": 9,
+        "messages": [
+            {
+                "role": "user",
+                "content": [
+                    {"type": "text", "text": "what is"},
+                    {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AA=="}},
+                    {"type": "text", "text": "this"},
+                ],
+            }
+        ],
+    },
+    "/v1/responses": {
+        "input": [
+            {
+                "role": "user",
+                "content": [
+                    {"type": "input_text", "text": "what is"},
+                    {"type": "input_image", "image_url": PIXEL},
+                    {"type": "input_text", "text": "this"},
+                ],
+            }
+        ]
+    },
+    "/v1beta/models/any:generateContent": {
+        "contents": [
+            {
+                "role": "user",
+                "parts": [
+                    {"text": "what is"}, {"inlineData": {"mimeType": "image/png", "data": "AA=="}}, {"text": "this"},
+                ],
+            }
+        ]
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("path", LOOK)
+def test_an_image_reaches_the_server_from_every_dialect(rig, path):
+    server = Server(Turn("a dot"))
+    one = rig(None, policy=server, text=True)
+    assert one.send(path, LOOK[path]).status == 200
+    assert server.asked[0][0] == [{"role": "user", "content": PARTS}]
+    digest = hashlib.sha256(PIXEL.encode()).hexdigest()
+    assert episode(one.session).prompt == [{"role": "user", "content": "what is\nthis", "images": [f"sha256:{digest}"]}]
+
+
+def test_a_conversation_about_an_image_goes_on_and_another_image_is_another_one(rig):
+    server = Server(Turn("a dot"), Turn("red"), Turn("a line"))
+    one = rig(None, policy=server, text=True)
+    first = {"role": "user", "content": PARTS}
+    one.chat([first])
+    later = [{"role": "assistant", "content": "a dot"}, {"role": "user", "content": "which colour?"}]
+    one.chat([first, *later])
+    other = [{"type": "image_url", "image_url": {"url": "https://example.org/line.png", "detail": "low"}}]
+    one.chat([{"role": "user", "content": other}, *later])
+    assert [call.cause for call in one.session.calls] == ["start", "", "history_edited"]
+    assert server.asked[1][0][0] == first
+    assert server.asked[2][0][0] == {"role": "user", "content": other}
+
+
+def test_an_address_that_is_no_image_is_refused(rig):
+    one = rig(None, policy=Server(Turn("x")), text=True)
+    wrong = [{"type": "image_url", "image_url": {"url": "file:///etc/passwd"}}]
+    answer = one.chat([{"role": "user", "content": wrong}])
+    assert answer.status == 400
+    assert "data:image/" in answer.json["error"]["message"]
