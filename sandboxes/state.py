@@ -23,6 +23,7 @@ import json
 import os
 import platform
 import stat
+import threading
 import time
 import uuid
 from collections.abc import Generator, Iterable, Iterator
@@ -40,6 +41,7 @@ _ROOM_WANTED = 2 << 30
 LOCK_PATIENCE = 60.0  # seconds
 # File systems that cannot hold the upper directory of an overlay.
 _NO_UPPER = ("overlay", "nfs", "nfs4", "cifs", "smb3", "9p", "virtiofs", "vfat", "exfat", "ntfs3", "ecryptfs", "fuse")
+_inside = threading.local()
 
 
 @dataclass(frozen=True)
@@ -148,13 +150,21 @@ def locked(root: Path, exclusive: bool = False, patience: float = LOCK_PATIENCE)
     """
     path = root / "lock"
     handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    _inside.depth = inside_lock() + 1
     try:
         _lock(handle, fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH, path, patience)
         yield
     finally:
+        _inside.depth -= 1
         # Closing is not enough: a child forked by another thread in the meantime holds the same open file.
         fcntl.flock(handle, fcntl.LOCK_UN)
         os.close(handle)
+
+
+def inside_lock() -> int:
+    """How often this thread holds the lock or waits for it. A finalizer, which can interrupt a thread anywhere, must
+    not ask for it then: the thread would wait for itself."""
+    return getattr(_inside, "depth", 0)
 
 
 def _lock(handle: int, kind: int, path: Path, patience: float) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 from forkgym.sandboxes import state
 from forkgym.sandboxes.base import Snapshot
 from forkgym.sandboxes.errors import SnapshotError
+from forkgym.sandboxes.local import cleanup
 from forkgym.sandboxes.local.disk import new_id
 from forkgym.sandboxes.owner.shell import ShellState
 
@@ -77,7 +78,11 @@ def delete(root: Path, snapshot_id: str, backend: str) -> None:
         path.unlink()
     except FileNotFoundError as error:
         raise SnapshotError(f"no snapshot {snapshot_id!r} in {root}") from error
-    state.drop_layers(root, (record or {}).get("layers", []))
+    layers = (record or {}).get("layers", [])
+    if state.inside_lock():  # a finalizer deletes it
+        cleanup.later(lambda: state.drop_layers(root, layers))
+    else:
+        state.drop_layers(root, layers)
 
 
 def _record(root: Path, snapshot_id: str, backend: str) -> dict[str, Any] | None:

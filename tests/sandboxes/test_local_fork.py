@@ -1,5 +1,6 @@
 """Forks and snapshots of the local backend: what is copied, isolation, busy processes, long chains and life times."""
 
+import json
 import resource
 import subprocess
 import sys
@@ -164,6 +165,27 @@ def test_a_frozen_layer_never_changes(box):
     with create("local", snapshot=snapshot.id) as restored:
         assert restored.exec(LIST).stdout == before
     LocalBackend().delete_snapshot(snapshot.id)
+
+
+def test_a_finalizer_that_interrupts_a_holder_of_the_lock_does_not_wait_for_itself(box):
+    """What was dropped without being closed is collected in whatever thread allocates next, also one with the lock."""
+    root = state.state_dir()
+    box.write_file("large", bytes(1000))
+    snapshot = box.snapshot("dropped")
+    box.close()
+    cleanup.wait()
+    layers = json.loads((root / "snapshots" / f"{snapshot.id}.json").read_text())["layers"]
+
+    class Dropped:
+        def __del__(self) -> None:
+            LocalBackend().delete_snapshot(snapshot.id)
+
+    with state.locked(root, exclusive=True):
+        Dropped()
+    assert not (root / "snapshots" / f"{snapshot.id}.json").exists()
+    cleanup.wait()
+    assert layers
+    assert not any((root / "layers" / layer).exists() for layer in layers)
 
 
 def test_another_process_restores_a_snapshot_after_its_maker_is_gone():
