@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 
 from forkgym.envs.base import Evidence
+from forkgym.envs.errors import EnvError
 
 BROKEN = -0.2
 
@@ -18,10 +19,9 @@ def kernel(evidence: Evidence) -> float:
 
     ``s`` is the low end of its interval. Nothing changed gives 0.
     """
-    parts = evidence.verdict.components
     if evidence.verdict.hacks or evidence.verdict.stage in ("empty", "malformed"):
         return 0.0
-    if not parts.get("ran"):
+    if not _part(evidence, "ran"):
         return BROKEN
     if not correct(evidence):
         return 0.0
@@ -30,7 +30,9 @@ def kernel(evidence: Evidence) -> float:
 
 def correct(evidence: Evidence) -> float:
     """1 for a right and honest kernel, however slow."""
-    return 0.0 if evidence.verdict.hacks else evidence.verdict.components.get("correct", 0.0)
+    if evidence.verdict.hacks or evidence.verdict.stage in ("empty", "malformed"):
+        return 0.0
+    return _part(evidence, "correct")
 
 
 def fast_1(evidence: Evidence) -> float:
@@ -60,13 +62,12 @@ def kernelgym(evidence: Evidence) -> float:
 
 def gso_opt95(evidence: Evidence) -> float:
     """1 if right and at least 95 % as fast as the expert, else 0."""
-    return float(correct(evidence) > 0 and evidence.verdict.components.get("expert_ratio", 0.0) >= 0.95)
+    return float(correct(evidence) > 0 and _part(evidence, "expert_ratio") >= 0.95)
 
 
 def min_gain(evidence: Evidence) -> float:
     """The share of time that is saved for certain: 1 - 1 / (low end of the interval of s), or 0."""
-    low = evidence.verdict.components.get("ci_low", 1.0)
-    return 1.0 - 1.0 / low if correct(evidence) and low > 1.0 else 0.0
+    return max(0.0, 1.0 - 1.0 / _part(evidence, "ci_low")) if correct(evidence) else 0.0
 
 
 def staged(evidence: Evidence) -> float:
@@ -75,20 +76,30 @@ def staged(evidence: Evidence) -> float:
     0 does not build, 0.1 builds, 0.2 runs, plus 0.29 times the share of right calls; right: 0.5 to 1.
     """
     parts = evidence.verdict.components
-    if evidence.verdict.hacks or not parts.get("compiled"):
-        return 0.0
     if correct(evidence):
         return 0.5 + 0.5 * _progress(evidence, 1.0)
+    if evidence.verdict.hacks or not parts.get("compiled"):
+        return 0.0
     return 0.2 + 0.29 * parts.get("share_right", 0.0) if parts.get("ran") else 0.1
 
 
 def _speedup(evidence: Evidence) -> float:
-    return evidence.verdict.components.get("speedup", 1.0)
+    return _part(evidence, "speedup")
 
 
 def _progress(evidence: Evidence, most: float) -> float:
     """log s / log s*, from 0 to ``most``."""
-    parts = evidence.verdict.components
     if _speedup(evidence) <= 1.0:
         return 0.0
-    return min(most, max(0.0, math.log(parts["ci_low"]) / math.log(parts["expert_speedup"])))
+    low, best = _part(evidence, "ci_low"), _part(evidence, "expert_speedup")
+    return min(most, max(0.0, math.log(low) / math.log(best)))
+
+
+def _part(evidence: Evidence, name: str) -> float:
+    """A component of the verdict. Without it the reward would be a guess, so the episode fails instead."""
+    try:
+        return evidence.verdict.components[name]
+    except KeyError as error:
+        raise EnvError(
+            f"the verdict has no {name!r}, of which these rewards are made: they are for tasks of the family kernel"
+        ) from error

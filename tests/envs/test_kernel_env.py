@@ -11,6 +11,7 @@ from forkgym import tasks
 from forkgym.envs import kernels
 from forkgym.envs.base import Evidence
 from forkgym.envs.conformance import check
+from forkgym.envs.errors import EnvError
 from forkgym.tasks.base import Submission, Verdict
 
 
@@ -87,6 +88,15 @@ def test_rewards(name: str, four: float, wrong: float, broken: float) -> None:
     assert reward(evidence({**RIGHT, "correct": 0.0, "share_right": 0.5})) == pytest.approx(wrong)
     assert reward(evidence({"compiled": 1.0, "ran": 0.0, "correct": 0.0, "share_right": 0.0})) == pytest.approx(broken)
     assert reward(evidence(FOUR, ("stale_output: x",))) == 0.0
+
+
+def test_a_verdict_that_says_nothing_of_kernels_fails_the_episode_instead_of_scoring_it() -> None:
+    for name in ("kernel", "correct", "fast_1", "kevin", "kernelgym", "gso_opt95", "min_gain", "staged"):
+        with pytest.raises(EnvError, match="they are for tasks of the family kernel"):
+            getattr(kernels, name)(evidence({"tests": 1.0}))
+    for name in ("kernel", "fast_1", "kevin", "kernelgym", "gso_opt95", "min_gain", "staged"):
+        with pytest.raises(EnvError, match=r"the verdict has no '(speedup|expert_ratio|ci_low)'"):
+            getattr(kernels, name)(evidence(RIGHT))
 
 
 def test_a_kernel_that_may_be_no_faster_earns_what_a_right_one_earns() -> None:
