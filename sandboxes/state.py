@@ -150,9 +150,10 @@ def locked(root: Path, exclusive: bool = False, patience: float = LOCK_PATIENCE)
     """
     path = root / "lock"
     handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    _inside.depth = inside_lock() + 1
+    outer, _inside.depth = inside_lock(), inside_lock() + 1
     try:
-        _lock(handle, fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH, path, patience)
+        # Inside of itself the lock is had at once or never.
+        _lock(handle, fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH, path, 0.0 if outer else patience)
         yield
     finally:
         _inside.depth -= 1
