@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import os
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -49,10 +50,17 @@ class RunFolder:
     """Opens ``recipe.out`` for one writer. A context manager.
 
     With ``resume`` the run goes on from its newest whole checkpoint, or begins if there is none. Raises ``ConfigError``
-    if another process writes there, if it holds a run and ``resume`` is not asked for, or if the recipe differs.
+    if this is one of several ranks, if another process writes there, if it holds a run and ``resume`` is not asked for,
+    or if the recipe differs.
     """
 
     def __init__(self, recipe: Recipe, resume: bool) -> None:
+        ranks = os.environ.get("WORLD_SIZE", "1")
+        if ranks not in ("", "1"):
+            raise ConfigError(
+                f"training runs in one process, but WORLD_SIZE is {ranks}: start it without torchrun; "
+                "rollout.ray_address and rollout.engine: vllm spread the rollouts"
+            )
         self.path = Path(recipe.out)
         self.path.mkdir(parents=True, exist_ok=True)
         self._recipe = recipe

@@ -296,6 +296,14 @@ def test_a_run_that_is_older_than_an_option_goes_on_with_its_default(
         assert train(recipe(steps=2), resume=True)[0].step == 2
 
 
+def test_several_ranks_are_refused(recipe: MakeRecipe, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    setup = recipe(steps=1)
+    with pytest.raises(ConfigError, match="WORLD_SIZE is 2: start it without torchrun"):
+        grpo.run(setup)
+    assert not Path(setup.out).exists()
+
+
 def test_steps_cannot_change_under_a_schedule(recipe: MakeRecipe) -> None:
     train(recipe(steps=1, optimizer={"schedule": "cosine"}))
     with pytest.raises(ConfigError, match="schedule depends on it"):
