@@ -150,13 +150,14 @@ def locked(root: Path, exclusive: bool = False, patience: float = LOCK_PATIENCE)
     """
     path = root / "lock"
     handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    outer, _inside.depth = inside_lock(), inside_lock() + 1
+    outer = inside_lock()
+    _inside.depth = outer + 1
     try:
         # Inside of itself the lock is had at once or never.
         _lock(handle, fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH, path, 0.0 if outer else patience)
         yield
     finally:
-        _inside.depth -= 1
+        _inside.depth = outer
         # Closing is not enough: a child forked by another thread in the meantime holds the same open file.
         fcntl.flock(handle, fcntl.LOCK_UN)
         os.close(handle)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from importlib.resources import files
 from os import PathLike
 from pathlib import Path
-from typing import Any, cast, get_args
+from typing import Any, TypeVar, cast, get_args
 
 import yaml
 from pydantic import BaseModel, ValidationError
@@ -30,6 +30,7 @@ from forkgym.trainers.recipe import (
 )
 
 Key = tuple[str, ...]
+_R = TypeVar("_R", bound=Recipe)
 
 
 class _Loader(yaml.SafeLoader):
@@ -77,49 +78,39 @@ def from_values(values: Mapping[str, Any], where: str) -> Recipe:
 
 def load_grpo(recipe: str | PathLike[str], overrides: Sequence[str] = ()) -> GrpoRecipe:
     """Like ``load``, for a recipe that must be of ``algorithm: grpo``."""
-    loaded = load(recipe, overrides)
-    if not isinstance(loaded, GrpoRecipe):
-        raise ConfigError(f"{recipe} is a recipe for {loaded.algorithm}, not grpo")
-    return loaded
+    return _of(recipe, overrides, GrpoRecipe)
 
 
 def load_ppo(recipe: str | PathLike[str], overrides: Sequence[str] = ()) -> PpoRecipe:
     """Like ``load``, for a recipe that must be of ``algorithm: ppo``."""
-    loaded = load(recipe, overrides)
-    if not isinstance(loaded, PpoRecipe):
-        raise ConfigError(f"{recipe} is a recipe for {loaded.algorithm}, not ppo")
-    return loaded
+    return _of(recipe, overrides, PpoRecipe)
 
 
 def load_sft(recipe: str | PathLike[str], overrides: Sequence[str] = ()) -> SftRecipe:
     """Like ``load``, for a recipe that must be of ``algorithm: sft``."""
-    loaded = load(recipe, overrides)
-    if not isinstance(loaded, SftRecipe):
-        raise ConfigError(f"{recipe} is a recipe for {loaded.algorithm}, not sft")
-    return loaded
+    return _of(recipe, overrides, SftRecipe)
 
 
 def load_dpo(recipe: str | PathLike[str], overrides: Sequence[str] = ()) -> DpoRecipe:
     """Like ``load``, for a recipe that must be of ``algorithm: dpo``."""
-    loaded = load(recipe, overrides)
-    if not isinstance(loaded, DpoRecipe):
-        raise ConfigError(f"{recipe} is a recipe for {loaded.algorithm}, not dpo")
-    return loaded
+    return _of(recipe, overrides, DpoRecipe)
 
 
 def load_awr(recipe: str | PathLike[str], overrides: Sequence[str] = ()) -> AwrRecipe:
     """Like ``load``, for a recipe that must be of ``algorithm: awr``."""
-    loaded = load(recipe, overrides)
-    if not isinstance(loaded, AwrRecipe):
-        raise ConfigError(f"{recipe} is a recipe for {loaded.algorithm}, not awr")
-    return loaded
+    return _of(recipe, overrides, AwrRecipe)
 
 
 def load_distill(recipe: str | PathLike[str], overrides: Sequence[str] = ()) -> DistillRecipe | SelfDistillRecipe:
     """Like ``load``, for a recipe that must be of ``algorithm: distill`` or ``self_distill``."""
+    return _of(recipe, overrides, DistillRecipe, SelfDistillRecipe)
+
+
+def _of(recipe: str | PathLike[str], overrides: Sequence[str], *kinds: type[_R]) -> _R:
     loaded = load(recipe, overrides)
-    if not isinstance(loaded, DistillRecipe | SelfDistillRecipe):
-        raise ConfigError(f"{recipe} is a recipe for {loaded.algorithm}, not distill or self_distill")
+    if not isinstance(loaded, kinds):
+        wanted = " or ".join(name for name, kind in RECIPES.items() if kind in kinds)
+        raise ConfigError(f"{recipe} is a recipe for {loaded.algorithm}, not {wanted}")
     return loaded
 
 
