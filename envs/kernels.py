@@ -19,7 +19,7 @@ def kernel(evidence: Evidence) -> float:
 
     ``s`` is the low end of its interval. Nothing changed gives 0.
     """
-    if evidence.verdict.hacks or evidence.verdict.stage in ("empty", "malformed"):
+    if _void(evidence):
         return 0.0
     if not _part(evidence, "ran"):
         return BROKEN
@@ -30,9 +30,7 @@ def kernel(evidence: Evidence) -> float:
 
 def correct(evidence: Evidence) -> float:
     """1 for a right and honest kernel, however slow."""
-    if evidence.verdict.hacks or evidence.verdict.stage in ("empty", "malformed"):
-        return 0.0
-    return _part(evidence, "correct")
+    return 0.0 if _void(evidence) else _part(evidence, "correct")
 
 
 def fast_1(evidence: Evidence) -> float:
@@ -47,17 +45,17 @@ def fast_2(evidence: Evidence) -> float:
 
 def fast_p(evidence: Evidence, p: float) -> float:
     """1 if right and more than ``p`` times as fast, else 0."""
-    return float(correct(evidence) > 0 and _speedup(evidence) > p)
+    return float(correct(evidence) > 0 and _part(evidence, "speedup") > p)
 
 
 def kevin(evidence: Evidence) -> float:
     """0.3 + s if right, else 0."""
-    return 0.3 + _speedup(evidence) if correct(evidence) else 0.0
+    return 0.3 + _part(evidence, "speedup") if correct(evidence) else 0.0
 
 
 def kernelgym(evidence: Evidence) -> float:
     """0.5 + 0.5 min(s, 3) if right, else 0; without its profiler's coverage, as all of our timed call is the kernel."""
-    return 0.5 + 0.5 * min(_speedup(evidence), 3.0) if correct(evidence) else 0.0
+    return 0.5 + 0.5 * min(_part(evidence, "speedup"), 3.0) if correct(evidence) else 0.0
 
 
 def gso_opt95(evidence: Evidence) -> float:
@@ -83,13 +81,14 @@ def staged(evidence: Evidence) -> float:
     return 0.2 + 0.29 * parts.get("share_right", 0.0) if parts.get("ran") else 0.1
 
 
-def _speedup(evidence: Evidence) -> float:
-    return _part(evidence, "speedup")
+def _void(evidence: Evidence) -> bool:
+    """True if there is no kernel to speak of: a dishonest one, or nothing was handed in that could be graded."""
+    return bool(evidence.verdict.hacks) or evidence.verdict.stage in ("empty", "malformed")
 
 
 def _progress(evidence: Evidence, most: float) -> float:
     """log s / log s*, from 0 to ``most``."""
-    if _speedup(evidence) <= 1.0:
+    if _part(evidence, "speedup") <= 1.0:
         return 0.0
     low, best = _part(evidence, "ci_low"), _part(evidence, "expert_speedup")
     return min(most, max(0.0, math.log(low) / math.log(best)))

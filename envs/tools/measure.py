@@ -6,11 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from forkgym.envs.base import ToolResult
-from forkgym.registry import resolve
 from forkgym.sandboxes.base import Sandbox
 from forkgym.tasks.base import Task
 from forkgym.tasks.errors import GradingError, TaskFormatError
-from forkgym.tasks.kernels.backends import BACKENDS
+from forkgym.tasks.kernels.backends import measure
 from forkgym.tasks.kernels.native import Measurement
 from forkgym.tasks.kernels.spec import spec_of
 
@@ -35,13 +34,11 @@ class Measure:
             spec = spec_of(task)
         except TaskFormatError:
             return ToolResult("There is no kernel in this task to measure.", error=True)
-        backend = resolve("kernel backend", spec.backend, BACKENDS)
         with box.fork(1)[0] as copy:
             if not copy.exec(("/usr/bin/test", "-f", spec.file), cwd=task.workdir).ok:
                 return ToolResult(f"There is no file {spec.file} in {task.workdir}.", error=True)
             try:
-                source = f"{task.workdir}/{spec.file}"
-                found = backend(copy, task, spec, source, grading=False, limit=min(_LIMIT, limit))
+                found = measure(copy, task, spec, grading=False, limit=min(_LIMIT, limit))
             except GradingError as error:
                 return ToolResult(f"Not measured: {error}", error=True)
         return ToolResult(text(found))

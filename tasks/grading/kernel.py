@@ -9,13 +9,12 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from forkgym.registry import resolve
 from forkgym.sandboxes.base import Sandbox
 from forkgym.tasks.base import Submission, Task
 from forkgym.tasks.errors import GradingError
 from forkgym.tasks.grading.base import Record, Report
 from forkgym.tasks.kernels import timing
-from forkgym.tasks.kernels.backends import BACKENDS
+from forkgym.tasks.kernels.backends import measure
 from forkgym.tasks.kernels.native import Measurement
 from forkgym.tasks.kernels.spec import TESTS, spec_of
 from forkgym.tasks.submission import apply
@@ -30,9 +29,7 @@ def run(box: Sandbox, task: Task, submission: Submission) -> Report:
     if change is not None and change.data is None:
         return replace(report(Measurement("builds", f"{spec.file} is gone or a link")), dropped=dropped)
     apply(box, replace(submission, changes=kept), task.workdir)
-    backend = resolve("kernel backend", spec.backend, BACKENDS)
-    source = f"{task.workdir}/{spec.file}"
-    found = backend(box, task, spec, source, grading=True, limit=task.grading.timeout)
+    found = measure(box, task, spec, grading=True, limit=task.grading.timeout)
     return replace(report(found), dropped=dropped)
 
 
